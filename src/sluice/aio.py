@@ -1,0 +1,289 @@
+"""The asyncio facade: every method awaits a flow. Names, parameters and docstrings are those of `sluice.sync`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+
+from sluice.core.entities import Entity
+from sluice.core.levels import Resolved
+from sluice.core.limits import Limit
+from sluice.core.requests import Denied, Need
+from sluice.facade import Facade, LeaseView
+from sluice.flow import acquire as taking
+from sluice.flow import namespaces, survey
+from sluice.flow.ask import Ask, read_ask, read_turn
+from sluice.flow.client import Client
+from sluice.flow.configure import StoredLimits
+from sluice.flow.survey import HeldLease, Standing
+from sluice.ports import Clock, Scope
+from sluice.sync import Kinds, Lease, Sluice
+from sluice.wires.aio.scope import AioScope
+from sluice.wires.opening import asynchronous
+
+M = TypeVar("M")
+
+
+class DrainingScope(Scope, Protocol):
+    """A scope that can be waited for."""
+
+    async def drain(self) -> None: ...
+
+
+@runtime_checkable
+class AsyncClock(Protocol):
+    """A clock that brings its own way of waiting, such as the manual clock of `sluice.testing`."""
+
+    def async_scope(self) -> DrainingScope: ...
+
+
+def _as(blocking: object) -> Callable[[M], M]:
+    """Give a method the docstring of its blocking twin."""
+
+    def mark(method: M) -> M:
+        method.__doc__ = blocking.__doc__
+        return method
+
+    return mark
+
+
+class AsyncLease(LeaseView):
+    """What a granted take returns: use it with ``async with``, or await `release` yourself."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._state.end(refund=self._refunds(error))
+
+    @_as(Lease.adjust)
+    async def adjust(self, amounts: Mapping[str, int] | None = None, /, **deltas: int) -> None:
+        await self._state.adjust({**(amounts or {}), **deltas})
+
+    @_as(Lease.more)
+    async def more(self, needs: Mapping[str, int] | None = None, /, **amounts: int) -> None:
+        await taking.more(self._state, {**(needs or {}), **amounts})
+
+    @_as(Lease.renew)
+    async def renew(self) -> None:
+        await self._state.renew()
+
+    @_as(Lease.release)
+    async def release(self) -> None:
+        await self._state.end_by_hand(refund=False)
+
+    @_as(Lease.refund)
+    async def refund(self) -> None:
+        await self._state.end_by_hand(refund=True)
+
+
+class Acquiring:
+    """A take that has not been sent yet: await it for the lease, or use it with ``async with``."""
+
+    def __init__(self, client: Client, ask: Ask, refund_on: Kinds, on_lost: Callable[[], object] | None) -> None:
+        self._client = client
+        self._ask = ask
+        self._refund_on = refund_on
+        self._on_lost = on_lost
+        self._lease: AsyncLease | None = None
+
+    async def _acquire(self) -> AsyncLease:
+        return AsyncLease(await taking.acquire(self._client, self._ask), self._refund_on, self._on_lost)
+
+    def __await__(self) -> Generator[Any, Any, AsyncLease]:
+        return self._acquire().__await__()
+
+    async def __aenter__(self) -> AsyncLease:
+        self._lease = await self._acquire()
+        return self._lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._lease is not None
+        await self._lease.__aexit__(kind, error, trace)
+
+
+class AsyncSluice(Facade[DrainingScope]):
+    """`Sluice` for asyncio: the same methods, awaited.
+
+    ``await sluice.acquire(...)`` gives a lease, ``async with sluice.acquire(...) as lease`` gives and ends one. It
+    belongs to the loop in which it is first used. Close it with `aclose`, or use ``async with``: an event loop that is
+    torn down cancels what is still being sent.
+    """
+
+    _read_url = staticmethod(asynchronous)
+
+    def _make_scope(self, clock: Clock) -> DrainingScope:
+        return clock.async_scope() if isinstance(clock, AsyncClock) else AioScope(clock)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Finish what is pending, within seconds, and let go of the store. It can be used again afterwards."""
+        client = self._client
+        if client is not None and self._current():
+            self._client = None
+            await client.close()
+            await self._scope.drain()
+
+    # --- asking ---
+
+    @_as(Sluice.acquire)
+    def acquire(
+        self,
+        resource: str | Sequence[Need],
+        need: Mapping[str, int] | None = None,
+        *,
+        entity: str = "*",
+        wait: float = 0,
+        ttl: float | None = None,
+        keep_alive: bool = True,
+        refund_on: Kinds = (),
+        headroom: float = 0.0,
+        lease_id: str | None = None,
+        limits: Sequence[Limit] | None = None,
+        on_lost: Callable[[], object] | None = None,
+    ) -> Acquiring:
+        ask = read_ask(
+            resource,
+            need,
+            entity=entity,
+            wait=wait,
+            ttl=ttl,
+            keep_alive=keep_alive,
+            headroom=headroom,
+            lease_id=lease_id,
+            limits=limits,
+        )
+        return Acquiring(self._here(), ask, refund_on, on_lost)
+
+    @_as(Sluice.try_acquire)
+    async def try_acquire(
+        self,
+        resource: str | Sequence[Need],
+        need: Mapping[str, int] | None = None,
+        *,
+        entity: str = "*",
+        wait: float = 0,
+        ttl: float | None = None,
+        keep_alive: bool = True,
+        refund_on: Kinds = (),
+        headroom: float = 0.0,
+        lease_id: str | None = None,
+        limits: Sequence[Limit] | None = None,
+        on_lost: Callable[[], object] | None = None,
+    ) -> AsyncLease | Denied:
+        ask = read_ask(
+            resource,
+            need,
+            entity=entity,
+            wait=wait,
+            ttl=ttl,
+            keep_alive=keep_alive,
+            headroom=headroom,
+            lease_id=lease_id,
+            limits=limits,
+        )
+        outcome = await taking.try_acquire(self._here(), ask)
+        return outcome if isinstance(outcome, Denied) else AsyncLease(outcome, refund_on, on_lost)
+
+    @_as(Sluice.reserve)
+    async def reserve(
+        self,
+        resource: str,
+        need: Mapping[str, int] | None = None,
+        *,
+        entity: str = "*",
+        within: float = 3600,
+        limits: Sequence[Limit] | None = None,
+    ) -> AsyncLease:
+        ask = read_turn(resource, need, entity=entity, within=within, limits=limits)
+        return AsyncLease(await taking.acquire(self._here(), ask), (), None)
+
+    @_as(Sluice.peek)
+    async def peek(self, resource: str, *, entity: str = "*") -> Standing:
+        return await survey.peek(self._here(), resource, entity)
+
+    @_as(Sluice.pause)
+    async def pause(self, resource: str, seconds: float, *, entity: str = "*") -> None:
+        await survey.pause(self._here(), resource, seconds, entity)
+
+    @_as(Sluice.leases)
+    async def leases(self, resource: str | None = None, *, entity: str | None = None) -> list[HeldLease]:
+        return await survey.leases(self._here(), resource, entity)
+
+    # --- limits ---
+
+    @_as(Sluice.set_limits)
+    async def set_limits(
+        self, resource: str | None, limits: Sequence[Limit], *, entity: str | None = None, expect: str | None = None
+    ) -> None:
+        await self._here().configuration.set_limits(resource, limits, entity=entity, expect=expect)
+
+    @_as(Sluice.get_limits)
+    async def get_limits(self, resource: str | None, *, entity: str | None = None) -> StoredLimits | None:
+        return await self._here().configuration.get_limits(resource, entity=entity)
+
+    @_as(Sluice.delete_limits)
+    async def delete_limits(
+        self, resource: str | None, *, entity: str | None = None, expect: str | None = None
+    ) -> None:
+        await self._here().configuration.delete_limits(resource, entity=entity, expect=expect)
+
+    @_as(Sluice.resolve_limits)
+    async def resolve_limits(self, resource: str, *, entity: str = "*") -> Resolved:
+        return await self._here().configuration.resolve_limits(resource, entity=entity)
+
+    @_as(Sluice.resources)
+    async def resources(self) -> list[str]:
+        return await self._here().configuration.resources()
+
+    # --- entities ---
+
+    @_as(Sluice.create_entity)
+    async def create_entity(
+        self,
+        entity_id: str,
+        parent: str | None = None,
+        *,
+        cascade: bool = False,
+        metadata: Mapping[str, object] | None = None,
+    ) -> Entity:
+        configuration = self._here().configuration
+        return await configuration.create_entity(entity_id, parent=parent, cascade=cascade, metadata=metadata)
+
+    @_as(Sluice.get_entity)
+    async def get_entity(self, entity_id: str) -> Entity | None:
+        return await self._here().configuration.get_entity(entity_id)
+
+    @_as(Sluice.entities)
+    async def entities(self, parent: str | None = None) -> list[Entity]:
+        return await self._here().configuration.entities(parent)
+
+    @_as(Sluice.move_entity)
+    async def move_entity(self, entity_id: str, parent: str | None) -> Entity:
+        return await self._here().configuration.move_entity(entity_id, parent)
+
+    @_as(Sluice.delete_entity)
+    async def delete_entity(self, entity_id: str) -> None:
+        await self._here().configuration.delete_entity(entity_id)
+
+    # --- namespaces ---
+
+    @_as(Sluice.namespaces)
+    async def namespaces(self) -> list[str]:
+        return await namespaces.namespaces(self._here())
+
+    @_as(Sluice.purge_namespace)
+    async def purge_namespace(self, name: str) -> None:
+        await namespaces.purge_namespace(self._here(), name)

@@ -1,0 +1,1 @@
+"""The pure core: integers in, values out. No clock, randomness, floats, input/output or async in here."""

@@ -1,0 +1,156 @@
+"""What both facades share: how a client is made, once a process, and all of a lease that needs no I/O."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, Self, TypeVar
+
+from sluice.core.names import check_name
+from sluice.core.requests import seconds_up
+from sluice.flow.client import Client, Settings
+from sluice.flow.lease import Lease as LeaseState
+from sluice.ports import Clock, Observer, Scope
+from sluice.wires.clock import SystemClock
+from sluice.wires.opening import Opener, default_url
+
+
+class _Making:
+    """The lock under which clients are made. One that another thread held at a fork is never released in the child."""
+
+    def __init__(self) -> None:
+        self.renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self.lock = threading.Lock()
+
+
+_making = _Making()
+
+S = TypeVar("S", bound=Scope)
+
+
+class MakeOpener(Protocol):
+    """Reads a URL: `sluice.wires.opening.blocking` or its asyncio twin."""
+
+    def __call__(self, url: str, /) -> Opener: ...
+
+
+class Facade(Generic[S]):
+    """Arguments, read and kept; and this process's client, made on first use."""
+
+    _read_url: MakeOpener
+    _url: str
+    _opener: Opener
+    _settings: Settings
+    _observer: Observer | None
+    _clock: Clock
+    _client: Client | None
+    _scope: S
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        timeout: float = 2.0,
+        on_unavailable: str = "closed",
+        config_ttl: float = 60,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._url = default_url() if url is None else url
+        self._opener = type(self)._read_url(self._url)
+        self._settings = Settings.read(namespace, timeout, on_unavailable, config_ttl)
+        self._observer = observer
+        self._clock = SystemClock() if clock is None else clock
+        self._client = None
+        self._scope = self._make_scope(self._clock)
+
+    def _make_scope(self, clock: Clock) -> S:
+        raise NotImplementedError
+
+    def _current(self) -> bool:
+        """Whether the client at hand is this process's own."""
+        return self._client is not None and self._client.process == self._scope.process()
+
+    def _here(self) -> Client:
+        """This process's client; after a fork the child gets one of its own."""
+        if not self._current():
+            with _making.lock:
+                if not self._current():
+                    self._scope = self._make_scope(self._clock)
+                    store = self._opener(self._clock, self._scope)
+                    self._client = Client(
+                        store, self._clock, self._scope, random.Random(), self._settings, self._observer
+                    )
+        assert self._client is not None
+        return self._client
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url!r}, namespace={self._settings.namespace!r})"
+
+    def namespace(self, name: str) -> Self:
+        """The same client for another namespace of the store: nothing crosses from one to the other."""
+        other = type(self)(self._url, clock=self._clock, observer=self._observer)
+        other._opener = self._opener
+        other._settings = self._settings.for_namespace(check_name(name, "namespace"))
+        return other
+
+    def refresh(self) -> None:
+        """Forget what configuration was read, so that the next take reads it anew."""
+        self._here().configuration.refresh()
+
+
+class LeaseView:
+    """A lease as its holder sees it, as far as no I/O is needed."""
+
+    def __init__(
+        self,
+        state: LeaseState,
+        refund_on: type[BaseException] | tuple[type[BaseException], ...],
+        on_lost: Callable[[], object] | None,
+    ) -> None:
+        self._state = state
+        self._refund_on = refund_on
+        state.on_lost = on_lost
+
+    def _refunds(self, error: BaseException | None) -> bool:
+        return error is not None and isinstance(error, self._refund_on)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._state.id} {self._state.standing}>"
+
+    @property
+    def id(self) -> str:
+        """The id under which the store knows it: sorts by time, and says which host and process it was made in."""
+        return self._state.id
+
+    @property
+    def lost(self) -> bool:
+        """Whether its slots may be somebody else's by now. Look before anything that must not happen twice."""
+        return self._state.lost
+
+    @property
+    def degraded(self) -> bool:
+        """Whether it was let through uncounted because the store was unavailable."""
+        return self._state.degraded
+
+    @property
+    def starts_in(self) -> float:
+        """Seconds until its turn comes, 0 once it has; above 0 only for leases from ``reserve``."""
+        return seconds_up(self._state.starts_in_ns())
+
+    def settle(self, amounts: Mapping[str, int] | None = None, /, **totals: int) -> None:
+        """Say what it truly cost, as totals by limit. No I/O; may be called often, the last call counts.
+
+        The difference to what was taken is given back or owed when the lease ends, however it ends.
+        """
+        self._state.settle({**(amounts or {}), **totals})

@@ -1,0 +1,1 @@
+"""What takes several steps, written once over the ports: no event loop, no thread, no driver is named in here."""

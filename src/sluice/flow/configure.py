@@ -1,0 +1,325 @@
+"""Limits, entities and namespaces: read through a cache on the way to a take, read and written as they are otherwise.
+
+On the way to a take there are at most three reads, each of many documents: the namespace; the entity's record with its
+four levels of limits; all of its ancestors with theirs. What was read serves for one cache lifetime, also that there
+was nothing; then a change is in force for every bucket, because limits travel with each take.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sluice.core.documents import Delete, Document, DocumentKey, Expect, Kind, Mismatch, Put, Version, Write
+from sluice.core.entities import Entity, climb, entity_body, parse_entity_body
+from sluice.core.errors import ConfigError, Conflict
+from sluice.core.levels import Level, Resolved, levels_for, limits_body, parse_limits_body, resolve
+from sluice.core.limits import Limit, check_limits
+from sluice.core.names import BucketKey, check_entity, check_name, check_resource
+from sluice.core.needs import Plan, Wanted, charge, check_known, plan
+from sluice.core.requests import Unknown, Unreached
+from sluice.flow.cache import Cache
+from sluice.flow.persist import unavailable
+
+if TYPE_CHECKING:
+    import random
+
+    from sluice.flow.ask import Ask
+    from sluice.flow.client import Settings
+    from sluice.ports import Clock, Scope, Store
+
+ROOT: Final = "-" * 11
+"""The namespace that holds the names of all others."""
+
+CACHE_SIZE: Final = 10_000
+MAX_LISTED: Final = 50
+"""Known resources named in an error message."""
+
+PURGING: Final = "purging"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whose limits count for an entity's takes of a resource: its own, then each ancestor's."""
+
+    own: Resolved
+    ancestors: tuple[tuple[str, Resolved], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLimits:
+    """Limits as they are set at one level, and the version to expect when changing them."""
+
+    limits: tuple[Limit, ...]
+    version: str
+
+
+class Configuration:
+    """The configuration of one namespace, as one client sees it."""
+
+    def __init__(self, store: Store, clock: Clock, scope: Scope, rng: random.Random, settings: Settings) -> None:
+        self._store = store
+        self._rng = rng
+        self._name = settings.namespace
+        self._ids: Cache[str, str] = Cache(clock, scope, settings.config_ttl_ns, 1)
+        self._standings: Cache[tuple[str, str], Standing] = Cache(clock, scope, settings.config_ttl_ns, CACHE_SIZE)
+
+    def refresh(self) -> None:
+        """Forget what was read, so that the next take reads anew."""
+        self._ids.clear()
+        self._standings.clear()
+
+    # --- on the way to a take ---
+
+    async def plan(self, ask: Ask) -> Plan:
+        """What a take charges, bucket by bucket. Raises `ConfigError` or `NeverAdmissible` for what can't be."""
+        namespace = await self.namespace_id()
+        parts = []
+        for wanted in ask.wanted:
+            standing = await self._standing(wanted)
+            own = standing.own.limits if ask.limits is None else ask.limits
+            charged = [(wanted.entity, own), *((name, found.limits) for name, found in standing.ancestors)]
+            if not any(limits for _, limits in charged):
+                raise await self._no_limits(wanted)
+            check_known(wanted, [limits for _, limits in charged])
+            for entity, limits in charged:
+                key = BucketKey(namespace, entity, wanted.resource)
+                parts.append(charge(key, limits, wanted, ask.headroom_ppm, ask.ttl_ns))
+        return plan(parts)
+
+    async def namespace_id(self) -> str:
+        """The opaque id behind the namespace's name; made on first use."""
+        cached = self._ids.get(self._name)
+        if cached is not None:
+            return cached
+        ticket = self._ids.ticket()
+        key = DocumentKey(ROOT, Kind.NAMESPACE, self._name)
+        (found,) = await self._get([key])
+        if found is None:
+            made = base64.urlsafe_b64encode(self._rng.getrandbits(64).to_bytes(8, "big")).decode().rstrip("=")
+            await self._store.write([Put(Document(key, made, self._new_version()), Expect.ABSENT)])
+            (found,) = await self._get([key])  # ours, or that of whoever was first; a lost reply is found so, too
+            if found is None:
+                raise Conflict(f"namespace {self._name!r} was deleted while it was being made; try again")
+        namespace, _, state = found.body.partition(" ")
+        if state == PURGING:
+            raise ConfigError(f"namespace {self._name!r} is being purged; wait until that has ended, or use another")
+        self._ids.put(ticket, self._name, namespace)
+        return namespace
+
+    async def _standing(self, wanted: Wanted) -> Standing:
+        cached = self._standings.get((wanted.entity, wanted.resource))
+        if cached is not None:
+            return cached
+        ticket = self._standings.ticket()
+        own, record = await self._resolve(wanted.entity, wanted.resource)
+        ancestors: tuple[tuple[str, Resolved], ...] = ()
+        if record is not None and record.cascade:
+            ancestors = await self._resolve_ancestors(record, wanted.resource)
+        standing = Standing(own, ancestors)
+        self._standings.put(ticket, (wanted.entity, wanted.resource), standing)
+        return standing
+
+    async def _resolve(self, entity: str, resource: str) -> tuple[Resolved, Entity | None]:
+        namespace = await self.namespace_id()
+        levels = levels_for(entity, resource)
+        keys = [DocumentKey(namespace, Kind.LIMITS, level.id) for level in levels]
+        *found, record = await self._get([*keys, DocumentKey(namespace, Kind.ENTITY, entity)])
+        return resolve(levels, [_limits(document) for document in found]), _entity(entity, record)
+
+    async def _resolve_ancestors(self, record: Entity, resource: str) -> tuple[tuple[str, Resolved], ...]:
+        """All ancestors by the recorded path at once; those that it doesn't know, one after another."""
+        namespace = await self.namespace_id()
+        known: dict[str, Entity | None] = {}
+        resolved: dict[str, Resolved] = {}
+        missing: Sequence[str] = record.path or ((record.parent,) if record.parent else ())
+        while missing:
+            keys = []
+            for entity in missing:
+                keys += [DocumentKey(namespace, Kind.LIMITS, level.id) for level in levels_for(entity, resource)]
+                keys.append(DocumentKey(namespace, Kind.ENTITY, entity))
+            documents = await self._get(keys)
+            for number, entity in enumerate(missing):
+                *found, ancestor = documents[5 * number : 5 * number + 5]
+                known[entity] = _entity(entity, ancestor)
+                resolved[entity] = resolve(levels_for(entity, resource), [_limits(item) for item in found])
+            path, unread = climb(record, known)
+            missing = tuple(name for name in (unread,) if name) + tuple(name for name in path if name not in resolved)
+            missing = tuple(dict.fromkeys(missing))
+        return tuple((entity, resolved[entity]) for entity in path)
+
+    async def _no_limits(self, wanted: Wanted) -> ConfigError:
+        names = await self.resources()
+        shown = ", ".join(names[:MAX_LISTED]) or "none"
+        return ConfigError(
+            f"no limits are set for resource {wanted.resource!r} (entity {wanted.entity!r}), at any level; set some "
+            f"with set_limits({wanted.resource!r}, [Limit('rpm', '100/min')]). Resources with limits: {shown}"
+        )
+
+    # --- limits ---
+
+    async def set_limits(
+        self, resource: str | None, limits: Sequence[Limit], *, entity: str | None, expect: str | None
+    ) -> None:
+        level = Level(entity, resource)
+        document = Document(
+            await self._limits_key(level), limits_body(check_limits(limits)), self._new_version(), _filed(level)
+        )
+        await self._write([Put(document, _expected(expect))], f"limits of {level}")
+
+    async def get_limits(self, resource: str | None, *, entity: str | None) -> StoredLimits | None:
+        (found,) = await self._get([await self._limits_key(Level(entity, resource))])
+        return None if found is None else StoredLimits(parse_limits_body(found.body), found.version)
+
+    async def delete_limits(self, resource: str | None, *, entity: str | None, expect: str | None) -> None:
+        level = Level(entity, resource)
+        await self._write([Delete(await self._limits_key(level), _expected(expect))], f"limits of {level}")
+
+    async def resolve_limits(self, resource: str, *, entity: str) -> Resolved:
+        check_resource(resource)
+        check_name(entity, "entity")
+        resolved, _ = await self._resolve(entity, resource)
+        return resolved
+
+    async def resources(self) -> list[str]:
+        levels = [Level.parse(document.key.id) for document in await self._list(Kind.LIMITS)]
+        return sorted({level.resource for level in levels if level.resource is not None})
+
+    async def _limits_key(self, level: Level) -> DocumentKey:
+        return DocumentKey(await self.namespace_id(), Kind.LIMITS, level.id)
+
+    # --- entities ---
+
+    async def create_entity(
+        self, entity_id: str, *, parent: str | None, cascade: bool, metadata: Mapping[str, object] | None
+    ) -> Entity:
+        check_entity(entity_id)
+        entity = Entity(entity_id, parent, cascade, metadata or {})
+        made, writes = await self._placed(entity, Expect.ABSENT)
+        await self._write(writes, f"entity {entity_id!r}", "it exists already, or an ancestor is being moved")
+        return made
+
+    async def get_entity(self, entity_id: str) -> Entity | None:
+        check_entity(entity_id)
+        return (await self._entities([entity_id]))[entity_id]
+
+    async def entities(self, parent: str | None) -> list[Entity]:
+        under = None if parent is None else ("entity", check_name(parent, "parent"))
+        documents = await self._list(Kind.ENTITY, under=under)
+        return [parse_entity_body(found.key.id, found.body, found.version) for found in documents]
+
+    async def move_entity(self, entity_id: str, parent: str | None) -> Entity:
+        before = await self._existing(entity_id)
+        moved = Entity(entity_id, parent, before.cascade, before.metadata)
+        made, writes = await self._placed(moved, Version(before.version))
+        await self._write(writes, f"entity {entity_id!r}", "it or an ancestor was changed meanwhile; try again")
+        return made
+
+    async def delete_entity(self, entity_id: str) -> None:
+        before = await self._existing(entity_id)
+        children = await self.entities(entity_id)
+        if children:
+            raise ConfigError(
+                f"entity {entity_id!r} is the parent of {children[0].id!r}"
+                f"{f' and {len(children) - 1} more' if len(children) > 1 else ''}; move or delete those first"
+            )
+        key = DocumentKey(await self.namespace_id(), Kind.ENTITY, entity_id)
+        await self._write([Delete(key, Version(before.version))], f"entity {entity_id!r}")
+
+    async def _existing(self, entity_id: str) -> Entity:
+        entity = await self.get_entity(entity_id)
+        if entity is None:
+            raise ConfigError(f"there is no entity {entity_id!r}; make it with create_entity({entity_id!r})")
+        return entity
+
+    async def _placed(self, entity: Entity, expect: Expect | Version) -> tuple[Entity, list[Write]]:
+        """The entity with its path, and the writes that put it there.
+
+        Each ancestor that has a record is written again as it was: two moves that would make a ring together both
+        write both ends, so only one of them lands.
+        """
+        if entity.parent is not None:
+            check_name(entity.parent, "parent")
+        known: dict[str, Entity | None] = {}
+        path, unread = climb(entity, known)
+        while unread is not None:
+            known |= await self._entities([unread])
+            path, unread = climb(entity, known)
+        placed = Entity(entity.id, entity.parent, entity.cascade, entity.metadata, path, self._new_version())
+        writes: list[Write] = [Put(await self._entity_document(placed), expect)]
+        for ancestor in known.values():
+            if ancestor is not None:
+                touched = Entity(
+                    ancestor.id,
+                    ancestor.parent,
+                    ancestor.cascade,
+                    ancestor.metadata,
+                    ancestor.path,
+                    self._new_version(),
+                )
+                writes.append(Put(await self._entity_document(touched), Version(ancestor.version)))
+        return placed, writes
+
+    async def _entity_document(self, entity: Entity) -> Document:
+        key = DocumentKey(await self.namespace_id(), Kind.ENTITY, entity.id)
+        under = {} if entity.parent is None else {"entity": entity.parent}
+        return Document(key, entity_body(entity), entity.version, under)
+
+    async def _entities(self, ids: Sequence[str]) -> dict[str, Entity | None]:
+        namespace = await self.namespace_id()
+        found = await self._get([DocumentKey(namespace, Kind.ENTITY, item) for item in ids])
+        return {item: _entity(item, document) for item, document in zip(ids, found, strict=True)}
+
+    # --- documents ---
+
+    def _new_version(self) -> str:
+        return f"{self._rng.getrandbits(64):016x}"
+
+    async def _get(self, keys: Sequence[DocumentKey]) -> Sequence[Document | None]:
+        found = await self._store.get(keys)
+        if isinstance(found, Unknown | Unreached):
+            raise unavailable(found, "reading the configuration")
+        return found
+
+    async def _list(self, kind: Kind, *, under: tuple[str, str] | None = None) -> list[Document]:
+        namespace = await self.namespace_id()
+        documents: list[Document] = []
+        after: str | None = None
+        while True:
+            page = await self._store.list(namespace, kind, under=under, after=after)
+            if isinstance(page, Unknown | Unreached):
+                raise unavailable(page, "listing the configuration")
+            documents += page.documents
+            after = page.after
+            if after is None:
+                return documents
+
+    async def _write(self, writes: Sequence[Write], what: str, why: str = "") -> None:
+        outcome = await self._store.write(writes)
+        self._standings.clear()
+        if isinstance(outcome, Unknown | Unreached):
+            raise unavailable(outcome, f"writing {what}")
+        if isinstance(outcome, Mismatch):
+            raise Conflict(f"{what}: {why or 'somebody else changed it first; read it again and decide anew'}")
+
+
+def _limits(document: Document | None) -> tuple[Limit, ...] | None:
+    return None if document is None else parse_limits_body(document.body)
+
+
+def _entity(entity_id: str, document: Document | None) -> Entity | None:
+    return None if document is None else parse_entity_body(entity_id, document.body, document.version)
+
+
+def _filed(level: Level) -> dict[str, str]:
+    named: Iterable[tuple[str, str | None]] = (("entity", level.entity), ("resource", level.resource))
+    return {kind: name for kind, name in named if name is not None}
+
+
+def _expected(expect: str | None) -> Expect | Version:
+    """None: whatever is there. Empty: nothing may be there. Else: this version."""
+    if expect is None:
+        return Expect.ANYTHING
+    return Version(expect) if expect else Expect.ABSENT

@@ -1,0 +1,118 @@
+"""Looking without taking: how limits stand, who holds slots, and pausing what a vendor has closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sluice.core import bucket as core
+from sluice.core.bounds import MAX_PAUSE_NS, NS_PER_MS
+from sluice.core.bucket import Bucket
+from sluice.core.errors import ConfigError
+from sluice.core.names import BucketKey, check_name, check_resource, entry_owner
+from sluice.core.needs import Wanted
+from sluice.core.requests import LimitStatus, Pause, Peek, Unknown, Unreached, seconds_up
+from sluice.flow.ask import Ask, seconds_ns
+from sluice.flow.persist import answered, sure, unavailable
+
+if TYPE_CHECKING:
+    from sluice.flow.client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the limits of a resource stand for an entity; ``paused_for`` is in seconds, 0 if it is not paused."""
+
+    limits: tuple[LimitStatus, ...]
+    paused_for: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A live lease as the store knows it. ``holder`` is ``host:pid``, ``since`` seconds since the epoch, if the id tells."""
+
+    id: str
+    resource: str
+    entity: str
+    limit: str
+    slots: int
+    expires_in: float
+    holder: str | None
+    since: float | None
+
+
+async def peek(client: Client, resource: str, entity: str) -> Standing:
+    """How each limit of one bucket stands, for its default cost."""
+    check_resource(resource)
+    check_name(entity, "entity")
+    plan = await client.configuration.plan(Ask((Wanted(resource, entity, {}),)))
+    part = plan.parts[0]
+    peeked = await sure(client, client.store.peek, Peek(part.key), f"peeking at {resource}")
+    statuses = tuple(
+        core.status(peeked.image, part.key, replace(charge, amount=max(1, charge.amount)), peeked.now_ns)
+        for charge in part.charges
+    )
+    return Standing(statuses, seconds_up(max(0, peeked.image.paused_until_ns - peeked.now_ns)))
+
+
+async def pause(client: Client, resource: str, seconds: float, entity: str) -> None:
+    """Grant nothing from one bucket for so long; those who wait for their turn are shifted by it."""
+    check_resource(resource)
+    check_name(entity, "entity")
+    for_ns = seconds_ns(seconds, "seconds", most_ns=MAX_PAUSE_NS)
+    if not for_ns:
+        raise ConfigError("pause needs a number of seconds above 0")
+    key = BucketKey(await client.configuration.namespace_id(), entity, resource)
+    await sure(client, client.store.pause, Pause(key, for_ns), f"pausing {resource}")
+
+
+async def leases(client: Client, resource: str | None, entity: str | None) -> list[HeldLease]:
+    """Who holds slots. Listing may lag behind; what is listed is exact."""
+    namespace = await client.configuration.namespace_id()
+    held: list[HeldLease] = []
+    after: str | None = None
+    while True:
+        page = await client.store.buckets(namespace, under=_under(resource, entity), after=after)
+        if isinstance(page, Unknown | Unreached):
+            raise unavailable(page, "listing leases")
+        keys = [BucketKey.parse(namespace, text) for text in page.keys]
+        keys = [key for key in keys if resource in {None, key.resource} and entity in {None, key.entity}]
+        for key, answer in zip(keys, await client.store.peek([Peek(key) for key in keys]), strict=True):
+            peeked = answered(answer, "listing leases")
+            held += _held(key, peeked.image, peeked.now_ns)
+        after = page.after
+        if after is None:
+            return held
+
+
+def _under(resource: str | None, entity: str | None) -> tuple[str, str] | None:
+    if entity is not None:
+        return ("entity", check_name(entity, "entity"))
+    if resource is not None:
+        return ("resource", check_resource(resource))
+    return None
+
+
+def _held(key: BucketKey, image: Bucket, now_ns: int) -> list[HeldLease]:
+    held = []
+    for limit, entries in image.slots.items():
+        by_lease: dict[str, list[int]] = {}
+        for entry, expires_ns in entries.items():
+            if expires_ns > now_ns:
+                by_lease.setdefault(entry_owner(entry), []).append(expires_ns)
+        for lease_id, expiries in by_lease.items():
+            since, holder = _read_lease_id(lease_id)
+            expires_in = seconds_up(min(expiries) - now_ns)
+            held.append(HeldLease(lease_id, key.resource, key.entity, limit, len(expiries), expires_in, holder, since))
+    return held
+
+
+def _read_lease_id(lease_id: str) -> tuple[float | None, str | None]:
+    """When and by whom, if the id is one that Sluice made."""
+    made, at_sign, holder = lease_id.partition("@")
+    if not at_sign or len(made) != 22:
+        return None, None
+    try:
+        return int(made[:12], 16) * NS_PER_MS / 1e9, holder
+    except ValueError:
+        return None, None

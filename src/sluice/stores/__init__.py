@@ -1,0 +1,1 @@
+"""Stores: one module per engine. A request in, statements out, replies in, an outcome out."""

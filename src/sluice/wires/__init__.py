@@ -1,0 +1,1 @@
+"""The only place where drivers, clocks, threads and event loops are touched."""
