@@ -309,8 +309,10 @@ def renew(bucket: Bucket, request: Renew, now_ns: int) -> tuple[Bucket, Renewed 
         if _held_by(entries, request.lease_id, now_ns) != charge.amount:
             return bucket, Gone(now_ns)
         expires_ns = now_ns + charge.ttl_ns
-        raised = {e: max(entries[e], expires_ns) for e in slot_entries(request.lease_id, charge.amount)}
-        slots[charge.name] = {**entries, **raised}
+        slots[charge.name] = {
+            entry: max(was_ns, expires_ns) if was_ns > now_ns and entry_owner(entry) == request.lease_id else was_ns
+            for entry, was_ns in entries.items()
+        }
     return replace(bucket, slots=slots), Renewed(now_ns)
 
 

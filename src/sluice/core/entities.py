@@ -29,13 +29,13 @@ class Entity:
 def entity_body(entity: Entity) -> str:
     """An entity as the text of a document."""
     try:
-        metadata = json.dumps(dict(entity.metadata), ensure_ascii=False)
+        metadata = json.dumps(dict(entity.metadata), ensure_ascii=False, allow_nan=False)
+        size = len(metadata.encode())
     except (TypeError, ValueError) as error:
         raise ConfigError(f"metadata of entity {entity.id!r} must be a dict that JSON can hold: {error}") from error
-    if len(metadata.encode()) > MAX_METADATA_BYTES:
+    if size > MAX_METADATA_BYTES:
         raise ConfigError(
-            f"metadata of entity {entity.id!r} has {len(metadata.encode())} bytes as JSON; "
-            f"{MAX_METADATA_BYTES} are allowed"
+            f"metadata of entity {entity.id!r} has {size} bytes as JSON; {MAX_METADATA_BYTES} are allowed"
         )
     record = {"parent": entity.parent, "cascade": entity.cascade, "path": list(entity.path)}
     return json.dumps(record, ensure_ascii=False)[:-1] + f', "metadata": {metadata}}}'

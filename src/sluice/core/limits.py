@@ -28,10 +28,9 @@ class Rate:
     def __post_init__(self) -> None:
         _check_count(self.refill, "refill", self)
         _check_count(self.capacity, "capacity", self)
+        _check_time(self.period_ns, "period")
         if self.period_ns <= 0:
             raise ConfigError(f"a rate needs a period above 0, as in '100/min'; this one has {self.period_ns} ns")
-        if self.period_ns % NS_PER_MS:
-            raise ConfigError(f"a period is counted in whole milliseconds; {self.period_ns} ns is not")
         excess_ns = self.interval_ns * self.refill - self.period_ns
         if excess_ns * 1000 > self.period_ns * ROUNDING_PER_MILLE:
             raise ConfigError(
@@ -69,10 +68,9 @@ class Slots:
 
     def __post_init__(self) -> None:
         _check_count(self.capacity, "number of slots", self)
+        _check_time(self.ttl_ns, "ttl")
         if self.ttl_ns <= 0:
             raise ConfigError(f"slots need a ttl above 0, as in '32 slots ttl 60s'; got {self.ttl_ns} ns")
-        if self.ttl_ns % NS_PER_MS:
-            raise ConfigError(f"a ttl is counted in whole milliseconds; {self.ttl_ns} ns is not")
         if self.ttl_ns > MAX_TTL_NS:
             raise ConfigError(f"{self}: a ttl may be 7 days at most; the keeper renews leases that live longer")
 
@@ -146,6 +144,11 @@ def _check_count(count: int, what: str, rule: Rule) -> None:
         raise ConfigError(f"the {what} of a {type(rule).__name__} must be a whole number above 0, not {count!r}")
     if count > MAX_AMOUNT:
         raise ConfigError(f"a {what} of {count} is past {MAX_AMOUNT}; count in a larger unit")
+
+
+def _check_time(time_ns: int, what: str) -> None:
+    if isinstance(time_ns, bool) or not isinstance(time_ns, int) or time_ns % NS_PER_MS:
+        raise ConfigError(f"a {what} is a whole number of nanoseconds and of milliseconds; {time_ns!r} ns is not")
 
 
 def _fitting_unit(refill: int, period_ns: int) -> str:

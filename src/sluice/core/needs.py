@@ -47,6 +47,8 @@ def check_amounts(amounts: Mapping[str, int], resource: str) -> None:
     if not isinstance(amounts, Mapping):
         raise ConfigError(f"need must map limits to amounts, as in {{'tpm': 1200}}; got {amounts!r}")
     for name, amount in amounts.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"need must map names of limits to amounts, as in {{'tpm': 1200}}; {name!r} is no name")
         if isinstance(amount, bool) or not isinstance(amount, int):
             raise ConfigError(f"{resource}#{name}: an amount is a whole number, not {amount!r}")
         if amount <= 0:
@@ -71,7 +73,7 @@ def check_known(wanted: Wanted, buckets: Iterable[Sequence[Limit]]) -> None:
 def unknown_limit(asked: str, name: str, known: Sequence[str]) -> ConfigError:
     """The error for a limit that nobody has set, with the nearest one that exists."""
     near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     return ConfigError(f"unknown limit {asked!r}{hint} Known: {', '.join(known) or 'none'}")
 
 

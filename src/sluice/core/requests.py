@@ -151,6 +151,11 @@ class Settle:
     key: BucketKey
     deltas: tuple[Delta, ...]
 
+    @property
+    def only_owes(self) -> bool:
+        """Whether it gives nothing back; then a second time errs towards the limit."""
+        return all(delta.tokens > 0 for delta in self.deltas)
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluice.core.bounds import NS_PER_MS, NS_PER_SECOND
+from sluice.core.bounds import NS_PER_SECOND
 from sluice.core.errors import ConfigError, RateLimited, StoreUnavailable, WaitTimeout
 from sluice.core.events import TakeDegraded, TakeDenied, TakeGranted
 from sluice.core.names import EVERYONE
 from sluice.core.needs import Plan
 from sluice.core.requests import Denied, Granted, RateCharge
 from sluice.flow.attempt import attempt
-from sluice.flow.lease import Hold, Lease
+from sluice.flow.lease import Hold, Lease, new_lease_id
 from sluice.flow.waiting import take_in_line, take_in_turn
 
 if TYPE_CHECKING:
@@ -121,8 +121,3 @@ def _degraded(client: Client, ask: Ask, why: str) -> Lease:
     lease = Lease(client, ask.lease_id or new_lease_id(client), Plan((), {}), keep_alive=False)
     lease.degraded = True
     return lease
-
-
-def new_lease_id(client: Client) -> str:
-    """An id that sorts by time and says whose it is: start in milliseconds, something random, host and process."""
-    return f"{client.clock.now_ns() // NS_PER_MS:012x}{client.rng.getrandbits(40):010x}@{client.process}"

@@ -19,7 +19,7 @@ from sluice.core.levels import Level, Resolved, levels_for, limits_body, parse_l
 from sluice.core.limits import Limit, check_limits
 from sluice.core.names import BucketKey, check_entity, check_name, check_resource
 from sluice.core.needs import Plan, Wanted, charge, check_known, plan
-from sluice.core.requests import Unknown, Unreached
+from sluice.core.requests import Part, Unknown, Unreached
 from sluice.flow.cache import Cache
 from sluice.flow.persist import unavailable
 
@@ -75,6 +75,10 @@ class Configuration:
 
     async def plan(self, ask: Ask) -> Plan:
         """What a take charges, bucket by bucket. Raises `ConfigError` or `NeverAdmissible` for what can't be."""
+        return plan(await self.charges(ask))
+
+    async def charges(self, ask: Ask) -> list[Part]:
+        """The buckets that a take counts against, need by need, with all of their limits, zeros included."""
         namespace = await self.namespace_id()
         parts = []
         for wanted in ask.wanted:
@@ -87,7 +91,7 @@ class Configuration:
             for entity, limits in charged:
                 key = BucketKey(namespace, entity, wanted.resource)
                 parts.append(charge(key, limits, wanted, ask.headroom_ppm, ask.ttl_ns))
-        return plan(parts)
+        return parts
 
     async def namespace_id(self) -> str:
         """The opaque id behind the namespace's name; made on first use."""

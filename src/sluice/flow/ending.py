@@ -68,7 +68,7 @@ class End:
         request = step.request
         if isinstance(request, Release):
             return await self._push_release(client, step, request, until_ns)
-        repeatable = isinstance(request, Settle) and all(delta.tokens > 0 for delta in request.deltas)
+        repeatable = isinstance(request, Settle) and request.only_owes
         answer, _ = await persist(client, client.store.settle, request, until_ns, repeatable=repeatable)
         match answer:
             case Unreached(why):

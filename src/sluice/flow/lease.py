@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from sluice.core.bounds import MAX_DEBT_CAPACITIES, NS_PER_HOUR, NS_PER_SECOND
+from sluice.core.bounds import MAX_DEBT_CAPACITIES, NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
 from sluice.core.bucket import Bucket
 from sluice.core.errors import ConfigError, LeaseLost, StoreUnavailable
 from sluice.core.events import LeaseLapsed, SettleCapped
@@ -66,6 +66,7 @@ class Hold:
     id: str
     parts: tuple[Part, ...]
     sent: list[Sent]
+    undone: bool = False
 
     @classmethod
     def of(cls, hold_id: str, parts: tuple[Part, ...]) -> Hold:
@@ -207,10 +208,11 @@ class Lease:
             for charge in part.charges:
                 self.charged[part.key, charge.name] += charge.amount
 
-    def replan(self, plan: Plan) -> None:
-        """Take by other limits than before; only while nothing is taken."""
-        if plan == self.plan:
+    def replan(self, plan: Plan, lease_id: str) -> None:
+        """Take by other limits than before, or under another id; only while nothing is taken."""
+        if plan == self.plan and lease_id == self.id:
             return
+        self.id = lease_id
         self.plan = plan
         self.holds = [Hold.of(self.id, plan.taken)]
         self.charged = {(part.key, charge.name): charge.amount for part in plan.parts for charge in part.charges}
@@ -298,11 +300,12 @@ class Lease:
         until_ns = client.clock.steady_ns() + client.settings.timeout_ns
         for key, deltas in by_key.items():
             request = Settle(key, tuple(deltas))
-            answer, _ = await persist(client, client.store.settle, request, until_ns, repeatable=False)
+            answer, _ = await persist(client, client.store.settle, request, until_ns, repeatable=request.only_owes)
             if isinstance(answer, Unreached):
                 raise unavailable(answer, f"adjusting lease {self.id}")
-            for delta in deltas:  # in doubt it counts as done: then nothing is ever given back twice
-                self.charged[key, delta.name] += delta.tokens
+            for delta in deltas:  # in doubt, what is charged is the least that can be: then no more is ever given back
+                if delta.tokens < 0 or not isinstance(answer, Unknown):
+                    self.charged[key, delta.name] += delta.tokens
             if isinstance(answer, Unknown):
                 raise unavailable(answer, f"adjusting lease {self.id}")
 
@@ -381,6 +384,7 @@ class Lease:
                 steps.append(Step(Settle(part.key, back)) if turn is None else self._give_up_step(turn))
         work = End(hold.id, steps, self._end_by_ns(), undoes=True)
         hold.sent = [Sent.NOT_YET] * len(hold.parts)
+        hold.undone = hold.undone or bool(steps)
         if hold is self.holds[0]:
             self._trusted_steady_ns = self._trusted_wall_ns = 0
         return work
@@ -435,6 +439,11 @@ async def finish_end(client: Client, work: End) -> bool:
         work.in_hand = False
         client.keeper.review(work)
     return work.done
+
+
+def new_lease_id(client: Client) -> str:
+    """An id that sorts by time and says whose it is: start in milliseconds, something random, host and process."""
+    return f"{client.clock.now_ns() // NS_PER_MS:012x}{client.rng.getrandbits(40):010x}@{client.process}"
 
 
 def _shortest_ttl_ns(parts: tuple[Part, ...]) -> int:

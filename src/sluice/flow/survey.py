@@ -45,8 +45,8 @@ async def peek(client: Client, resource: str, entity: str) -> Standing:
     """How each limit of one bucket stands, for its default cost."""
     check_resource(resource)
     check_name(entity, "entity")
-    plan = await client.configuration.plan(Ask((Wanted(resource, entity, {}),)))
-    part = plan.parts[0]
+    charges = await client.configuration.charges(Ask((Wanted(resource, entity, {}),)))
+    part = next(part for part in charges if part.charges)
     peeked = await sure(client, client.store.peek, Peek(part.key), f"peeking at {resource}")
     statuses = tuple(
         core.status(peeked.image, part.key, replace(charge, amount=max(1, charge.amount)), peeked.now_ns)

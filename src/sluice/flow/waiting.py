@@ -18,7 +18,7 @@ from sluice.core import bucket as core
 from sluice.core.bounds import NS_PER_MS, NS_PER_SECOND
 from sluice.core.requests import Denied, Granted, Part, Peek, Take
 from sluice.flow.attempt import attempt
-from sluice.flow.lease import Lease, Turn, finish_end
+from sluice.flow.lease import Lease, Turn, finish_end, new_lease_id
 from sluice.flow.persist import sure
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def take_in_turn(client: Client, ask: Ask, lease: Lease) -> Granted | Deni
     finally:
         if not came:
             await finish_end(client, lease.undo_work(lease.holds[0]))
-    return denied or outcome
+    return outcome if denied is None else denied
 
 
 async def _wait_for_turn(client: Client, lease: Lease, turn: Turn, until_ns: int) -> Denied | None:
@@ -88,15 +88,21 @@ async def take_in_line(client: Client, ask: Ask, lease: Lease) -> tuple[Granted 
             gate = client.lines.rearm(place)
             first = client.lines.first(place)
             await gate.wait(min(until_ns, line.ask_at_steady_ns) if first else until_ns)
-        # Who never came first learns what the first was told; if nobody was told anything, it asks for itself.
-        return line.last_denied or await _ask(client, ask, lease), tries + 1
+        # Time is up. The first asks a last time; who never came first learns what the first was told, if anything.
+        if line.last_denied is not None and not client.lines.first(place):
+            return line.last_denied, tries
+        return await _ask(client, ask, lease), tries + 1
     finally:
         client.lines.leave(place)
 
 
 async def _ask(client: Client, ask: Ask, lease: Lease) -> Granted | Denied:
-    """Ask with the limits of now: they may have changed while the caller waited."""
-    lease.replan(await client.configuration.plan(ask))
+    """Ask with the limits of now, which may have changed while the caller waited.
+
+    A try that had to be undone has used its id up: a late copy of its undoing must not free what the next try takes.
+    """
+    plan = await client.configuration.plan(ask)
+    lease.replan(plan, new_lease_id(client) if lease.holds[0].undone else lease.id)
     return await attempt(client, lease, lease.holds[0])
 
 

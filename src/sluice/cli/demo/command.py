@@ -1,0 +1,43 @@
+"""`sluice demo`: its arguments, its exit status, and an end by signal that leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+BROKEN: Final = 1
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Play a demo. The exit status is 1 if anything that must hold did not."""
+    from sluice.cli.demo.play import play
+    from sluice.cli.demo.scenario import Scenario
+    from sluice.cli.demo.screen import choose_screen
+
+    scenario = Scenario.read(asked.seconds, asked.workers, asked.seed)
+    screen = choose_screen(plain=asked.plain)
+    screen.introduce(scenario)
+    with _ended_by_sigterm():
+        verdict = play(scenario, screen)
+    screen.conclude(verdict)
+    return 0 if verdict.kept else BROKEN
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the demo like an exit, so that everything is cleaned up. Only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

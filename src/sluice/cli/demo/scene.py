@@ -1,0 +1,91 @@
+"""What there is to see of a running demo at a moment: who does what, how the limits stand, and the latest events."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sluice.core.requests import LimitStatus
+
+MAX_EVENTS: Final = 50
+
+
+@dataclass
+class Actor:
+    """One worker, as far as it is to be seen."""
+
+    number: int
+    pid: int | None = None
+    doing: str = "starts"
+    since_s: float = 0.0
+    tokens: int = 0
+    calls: int = 0
+    all_tokens: int = 0
+    last_wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A slot in use; ``dead`` if its holder was killed."""
+
+    worker: int
+    expires_in: float
+    dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth a line; ``loud`` if it is about the killed worker."""
+
+    at_s: float
+    text: str
+    loud: bool
+
+
+@dataclass
+class Scene:
+    """The present, drawn again and again."""
+
+    seconds: float
+    slots: int
+    actors: dict[int, Actor]
+    now_s: float = 0.0
+    limits: tuple[LimitStatus, ...] = ()
+    held: tuple[Held, ...] = ()
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+
+    @property
+    def calls(self) -> int:
+        return sum(actor.calls for actor in self.actors.values())
+
+    @property
+    def all_tokens(self) -> int:
+        return sum(actor.all_tokens for actor in self.actors.values())
+
+    def read(self, worker: int, facts: Mapping[str, Any]) -> None:
+        """Take in a worker's note."""
+        actor = self.actors[worker]
+        match facts["note"]:
+            case "ready":
+                actor.pid = facts["pid"]
+                self._now_does(actor, "is ready")
+            case "asks":
+                actor.tokens = facts["tokens"]
+                self._now_does(actor, "waits")
+            case "waited":
+                actor.last_wait_ms = facts["waited_ns"] // 1_000_000
+            case "started":
+                actor.calls += 1
+                actor.all_tokens += facts["tokens"]
+                self._now_does(actor, "hangs" if facts["hangs"] else "calls")
+
+    def gone(self, worker: int, *, killed: bool) -> None:
+        """A worker's process has ended."""
+        self._now_does(self.actors[worker], "killed" if killed else "done")
+
+    def _now_does(self, actor: Actor, doing: str) -> None:
+        actor.doing, actor.since_s = doing, self.now_s

@@ -1,0 +1,3 @@
+from tests.facade.kit import apart, api
+
+__all__ = ["apart", "api"]
