@@ -36,6 +36,8 @@ from sluice.core.requests import (
     Released,
     Renew,
     Renewed,
+    Repair,
+    Repaired,
     Settle,
     Settled,
     Take,
@@ -125,6 +127,8 @@ class Store(Protocol):
     async def fold(self, requests: Sequence[Fold], /) -> Sequence[Folded | Failure]:
         """Move past hours' usage into the hour documents, in one transaction with its removal."""
         ...
+
+    async def repair(self, requests: Sequence[Repair], /) -> Sequence[Repaired | Failure]: ...
 
     async def get(self, keys: Sequence[DocumentKey], /) -> Sequence[Document | None] | Failure:
         """Read documents, as of after every write that was acknowledged before."""

@@ -45,6 +45,8 @@ from sluice.core.requests import (
     Released,
     Renew,
     Renewed,
+    Repair,
+    Repaired,
     SlotEntry,
     SlotsCharge,
     Take,
@@ -357,6 +359,40 @@ def reap(bucket: Bucket, seen: Sequence[SlotEntry], now_ns: int) -> tuple[Bucket
         for name, entries in bucket.slots.items()
     }
     return replace(bucket, slots=slots), Reaped(now_ns, tuple(slot for slot in seen if slot in due))
+
+
+def repair(bucket: Bucket, request: Repair, now_ns: int) -> tuple[Bucket, Repaired]:
+    """Take back what a clock far ahead has left: the pause, full_at past a window from now, expiries past a TTL.
+
+    A pause is ended as if it had been set to end now, so the line moves back as one. A rate is left spent whole: debts,
+    and turns beyond the window, are forgiven, so who holds such a turn starts beside those who are granted from now on.
+    Slots keep the limit's TTL from now, and whoever lives renews them.
+    """
+    rest_ns = max(0, bucket.paused_until_ns - now_ns)
+    rates = {name: RateState(state.full_at_ns - rest_ns, state.interval_ns) for name, state in bucket.rates.items()}
+    slots = dict(bucket.slots)
+    limits = []
+    for charge in request.charges:
+        if isinstance(charge, RateCharge):
+            state = rates.get(charge.name)
+            if state is None:
+                continue
+            most_ns = now_ns + charge.capacity * charge.interval_ns
+            if state.interval_ns != charge.interval_ns:
+                state = RateState(restated_up(state, charge.interval_ns, now_ns), charge.interval_ns)
+            if state.full_at_ns > most_ns:
+                rates[charge.name] = RateState(most_ns, charge.interval_ns)
+                limits.append(charge.name)
+        else:
+            most_ns = now_ns + charge.ttl_ns
+            entries = slots.get(charge.name, {})
+            if any(expires_ns > most_ns for expires_ns in entries.values()):
+                slots[charge.name] = {entry: min(expires_ns, most_ns) for entry, expires_ns in entries.items()}
+                limits.append(charge.name)
+    if not rest_ns and not limits:
+        return bucket, Repaired(now_ns, bucket, (), pause_ended=False)
+    repaired = Bucket(rates, slots, min(bucket.paused_until_ns, now_ns), bucket.paused_total_ns - rest_ns, bucket.usage)
+    return repaired, Repaired(now_ns, repaired, tuple(limits), pause_ended=rest_ns > 0)
 
 
 def fold(bucket: Bucket, now_ns: int) -> tuple[Bucket, dict[Hour, int]]:

@@ -19,6 +19,7 @@ from sluice.core.requests import (
     Reap,
     Release,
     Renew,
+    Repair,
     Settle,
     Settled,
     Take,
@@ -42,8 +43,8 @@ def decide(
     return ({request.key: after_one} if after_one is not before_one else {}), filed, answer
 
 
-def _decide_one(
-    request: Settle | GiveUp | Release | Renew | Reap | Peek | Pause | Fold, bucket: Bucket, now_ns: int
+def _decide_one(  # noqa: PLR0911 - one a verb
+    request: Settle | GiveUp | Release | Renew | Reap | Peek | Pause | Fold | Repair, bucket: Bucket, now_ns: int
 ) -> tuple[Bucket, dict[Hour, int], BucketOutcome]:
     match request:
         case Settle():
@@ -68,5 +69,8 @@ def _decide_one(
         case Fold():
             after, past = core.fold(bucket, now_ns)
             return after, past, Folded(now_ns, len(past))
+        case Repair():
+            after, repaired = core.repair(bucket, request, now_ns)
+            return after, {}, repaired
         case _:  # pragma: no cover
             assert_never(request)

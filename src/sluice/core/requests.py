@@ -276,6 +276,24 @@ class Folded:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """Put a bucket right that a clock far ahead has frozen. ``charges`` names its limits as they are in force."""
+
+    key: BucketKey
+    charges: tuple[Charge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The bucket as it stands now, and the limits that were put right; ``pause_ended`` says that it was paused."""
+
+    now_ns: int
+    image: Bucket
+    limits: tuple[str, ...]
+    pause_ended: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """Sent, and no answer came: it may or may not have been applied."""
 
@@ -291,9 +309,21 @@ class Unreached:
 
 Failure = Unknown | Unreached
 
-BucketRequest = Take | Settle | GiveUp | Release | Renew | Reap | Peek | Pause | Fold
+BucketRequest = Take | Settle | GiveUp | Release | Renew | Reap | Peek | Pause | Fold | Repair
 BucketOutcome = (
-    Granted | Denied | Clash | Settled | GaveUp | Released | Gone | Renewed | Reaped | Peeked | Paused | Folded
+    Granted
+    | Denied
+    | Clash
+    | Settled
+    | GaveUp
+    | Released
+    | Gone
+    | Renewed
+    | Reaped
+    | Peeked
+    | Paused
+    | Folded
+    | Repaired
 )
 
 

@@ -48,6 +48,8 @@ from sluice.core.requests import (
     Released,
     Renew,
     Renewed,
+    Repair,
+    Repaired,
     Settle,
     Settled,
     Take,
@@ -112,6 +114,9 @@ class MemoryStore:
         return self._decide(requests)
 
     async def fold(self, requests: Sequence[Fold], /) -> list[Folded]:
+        return self._decide(requests)
+
+    async def repair(self, requests: Sequence[Repair], /) -> list[Repaired]:
         return self._decide(requests)
 
     def _decide(self, requests: Sequence[BucketRequest]) -> list[Any]:

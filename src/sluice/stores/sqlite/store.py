@@ -43,6 +43,8 @@ from sluice.core.requests import (
     Released,
     Renew,
     Renewed,
+    Repair,
+    Repaired,
     Settle,
     Settled,
     Take,
@@ -86,6 +88,9 @@ class SqliteStore:
         return await self._decide(requests)
 
     async def fold(self, requests: Sequence[Fold], /) -> Sequence[Folded | Failure]:
+        return await self._decide(requests)
+
+    async def repair(self, requests: Sequence[Repair], /) -> Sequence[Repaired | Failure]:
         return await self._decide(requests)
 
     async def _decide(self, requests: Sequence[BucketRequest]) -> list[Any]:

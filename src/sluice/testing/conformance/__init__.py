@@ -28,7 +28,7 @@ Everything a store may choose is left to it: whether it keeps empty lease maps, 
 
 from typing import Final
 
-from sluice.testing.conformance import corrections, isolation, leases, records, takes, turns
+from sluice.testing.conformance import corrections, isolation, leases, records, repairs, takes, turns
 from sluice.testing.conformance.bench import (
     REGISTRY,
     Bench,
@@ -55,7 +55,7 @@ __all__ = [
 CHECKS: Final[tuple[Check, ...]] = tuple(REGISTRY.values())
 """Every check there is."""
 
-PARTS: Final = (takes, leases, corrections, turns, records, isolation)
+PARTS: Final = (takes, leases, corrections, turns, repairs, records, isolation)
 """The modules that the checks are in."""
 
 

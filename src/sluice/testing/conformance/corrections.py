@@ -109,10 +109,10 @@ async def a_changed_interval_keeps_the_backlog_in_tokens(bench: Bench) -> None:
     """When a limit's interval changes, what was taken stays taken as so many tokens, rounded up to the nanosecond."""
     await bench.granted("lease", rate(6, interval_ns=10 * S))
     bench.advance(5 * S)
-    quick = rate(5, interval_ns=333_333_337)
+    quick = rate(4, interval_ns=333_333_337)
     answer = await bench.granted("next", quick)
     backlog_ns = -(-55 * S * 333_333_337 // (10 * S))
-    left = RateState(answer.now_ns + backlog_ns + 5 * 333_333_337, 333_333_337)
+    left = RateState(answer.now_ns + backlog_ns + 4 * 333_333_337, 333_333_337)
     same(answer.images[0].rates["rpm"], left, "state after a quicker limit")
 
 

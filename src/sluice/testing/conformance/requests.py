@@ -28,6 +28,7 @@ from sluice.core.requests import (
     Reap,
     Release,
     Renew,
+    Repair,
     Settle,
     SlotEntry,
     SlotsCharge,
@@ -91,6 +92,7 @@ class Requests:
             self._peek: 2,
             self._pause: 2,
             self._fold: 2,
+            self._repair: 2,
         }
         (make,) = self._rng.choices(list(makers), list(makers.values()))
         return make(now_ns)
@@ -244,3 +246,6 @@ class Requests:
 
     def _fold(self, now_ns: int) -> Step:
         return Ask("fold", self._some(lambda: Fold(self._key())))
+
+    def _repair(self, now_ns: int) -> Step:
+        return Ask("repair", self._some(lambda: Repair(self._key(), self._charges())))

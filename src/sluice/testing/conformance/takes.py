@@ -128,8 +128,9 @@ async def a_batch_has_one_now(bench: Bench) -> None:
 async def an_empty_batch_is_answered(bench: Bench) -> None:
     """Nothing asked, nothing answered, and no error."""
     store = bench.store
-    for verb in (store.take, store.settle, store.release, store.renew, store.reap, store.peek, store.pause, store.fold):
-        same(list(await verb([])), [], f"{getattr(verb, '__name__', verb)} of nothing")
+    verbs = ("take", "settle", "release", "renew", "reap", "peek", "pause", "fold", "repair")
+    for verb in verbs:
+        same(list(await getattr(store, verb)([])), [], f"{verb} of nothing")
     same(await bench.get(), [], "documents read")
     await bench.write()
     await bench.store.forget([])

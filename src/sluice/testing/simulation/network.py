@@ -9,51 +9,27 @@ from typing import Any
 from sluice.core.documents import BucketPage, Document, DocumentKey, Kind, Mismatch, Page, Stored, Write
 from sluice.core.names import BucketKey
 from sluice.core.requests import (
-    Denied,
     Fold,
-    Folded,
-    GaveUp,
     GiveUp,
-    Gone,
-    Granted,
-    Part,
     Pause,
-    Paused,
     Peek,
     Peeked,
-    RateCharge,
     Reap,
-    Reaped,
     Release,
-    Released,
     Renew,
-    Renewed,
     Settle,
-    Settled,
-    SlotsCharge,
     Take,
     Unknown,
     Unreached,
 )
 from sluice.ports import Store, Traits
+from sluice.testing.simulation import history
 from sluice.testing.simulation.faults import NETWORK, NETWORK_ONCE, Fault, Faults
-from sluice.testing.simulation.history import (
-    GHOST,
-    BucketPaused,
-    Charged,
-    Corrected,
-    InDoubt,
-    Record,
-    Refused,
-    SlotsReaped,
-    SlotsRenewed,
-    SlotsReturned,
-    Took,
-    TurnGivenUp,
-)
-from sluice.testing.simulation.world import Process, SimClock, World, suspended
+from sluice.testing.simulation.history import GHOST, InDoubt, NotReached, Record
+from sluice.testing.simulation.records import Turns, record_of, stored
+from sluice.testing.simulation.setting import MS
+from sluice.testing.simulation.world import Process, SimClock, World, at_once, suspended
 
-MS = 1_000_000
 Answers = list[Any]
 
 
@@ -69,9 +45,11 @@ class Network:
     timeout_ns: int = 300 * MS
     down_until_ns: int = 0
     history: list[Record] = field(default_factory=list)
-    turns: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    turns: Turns = field(default_factory=dict)
     calls: int = 0
     story: list[tuple[int, str, object]] = field(default_factory=list)
+    shows_state: bool = False
+    seen: dict[BucketKey, history.Stored] = field(default_factory=dict)
 
     def tell(self, who: str, what: object) -> None:
         self.story.append((self.world.now_ns, who, what))
@@ -83,6 +61,25 @@ class Network:
 
     def store_now_ns(self) -> int:
         return self.store_clock.now_ns()
+
+    def look(self, key: BucketKey) -> history.Stored:
+        """What the store holds of a bucket, as the store itself says."""
+        (peeked,) = at_once(self.store.peek([Peek(key)]))
+        if not isinstance(peeked, Peeked):
+            raise TypeError(f"an engine is never at fault by itself, and this one answered {peeked!r}")
+        return stored(key, peeked)
+
+    def touched(self, request: Any) -> None:
+        """Remember which buckets there are, and tell how they stand if the story shows it."""
+        keys = [part.key for part in request.parts] if isinstance(request, Take) else [request.key]
+        for key in keys:
+            if not self.shows_state:
+                self.seen.setdefault(key, history.Stored(0, "", (), (), (), 0))
+                continue
+            now_holds = self.look(key)
+            if now_holds != self.seen.get(key):
+                self.story.append((self.world.now_ns, "", now_holds))
+            self.seen[key] = now_holds
 
     def fires(self, fault: Fault, where: str) -> bool:
         """Whether a fault strikes at this occasion."""
@@ -138,6 +135,9 @@ class SimStore:
     async def fold(self, requests: Sequence[Fold], /) -> Answers:
         return await self._send("fold", self._network.store.fold, requests)
 
+    async def repair(self, requests: Sequence[Repair], /) -> Answers:
+        return await self._send("repair", self._network.store.repair, requests)
+
     async def get(self, keys: Sequence[DocumentKey], /) -> Sequence[Document | None] | Unknown | Unreached:
         (answer,) = await self._send("get", lambda _: self._network.store.get(keys), [None], whole=True)
         return answer  # type: ignore[no-any-return]
@@ -192,136 +192,76 @@ class SimStore:
         """
         self._process.check_alive()
         network, world = self._network, self._network.world
-        task = world.current
-        assert task is not None
+        task = world.running()
         network.calls += 1
-        trip_ns = network.latency_ns[1] - network.latency_ns[0]
-        out_ns = (network.latency_ns[0] + int(self._latency() * trip_ns)) // 2
-        back_ns = (network.latency_ns[0] + int(self._latency() * trip_ns)) // 2
+        call = Call(network, task.name, verb, method, requests, whole)
+        out_ns, back_ns = self._trip_ns(), self._trip_ns()
         fault = network.strike(self._process.name, verb, requests)
+        if fault is Fault.OVERTAKEN:
+            out_ns += int(self._latency() * network.timeout_ns)
+        if fault is Fault.REPLY_SLOW:
+            back_ns += int(self._latency() * network.timeout_ns)
         ticket = task.ticket
-        name = task.name
 
         def arrive() -> None:
             if network.down_until_ns > world.now_ns:
-                network.tell(name, f"{verb}: store unavailable")
+                network.tell(task.name, f"{verb}: store unavailable")
                 answers: Answers = [Unreached("connection refused")] * len(requests)
                 world.resume_at(task, world.now_ns + back_ns, answers, ticket)
             elif fault is Fault.DELAYED:
                 late_ns = network.timeout_ns + int(self._latency() * 9 * network.timeout_ns)
-                world.at(world.now_ns + late_ns, ghost)
+                world.at(world.now_ns + late_ns, call.apply_as_ghost)
             elif fault is not Fault.REQUEST_LOST:
-                answers = _applied(network, name, verb, method, requests, whole=whole)
+                answers = call.apply(task.name)
                 if fault is not Fault.REPLY_LOST:
                     world.resume_at(task, world.now_ns + back_ns, answers, ticket)
                 if fault is Fault.DUPLICATED:
-                    world.at(world.now_ns + int(self._latency() * 2 * network.timeout_ns), ghost)
-
-        def ghost() -> None:
-            _applied(network, f"{name}{GHOST}", verb, method, requests, whole=whole)
+                    world.at(world.now_ns + int(self._latency() * 2 * network.timeout_ns), call.apply_as_ghost)
 
         world.at(world.now_ns + out_ns, arrive)
         world.resume_at(task, world.now_ns + network.timeout_ns, None, ticket)
         answers = await suspended()
         if answers is None:
-            network.note(InDoubt(name, verb))
+            network.note(InDoubt(task.name, verb))
             return [Unknown("timed out")] * len(requests)
+        if any(isinstance(answer, Unreached) for answer in answers):
+            network.note(NotReached(task.name, verb))
         return answers  # type: ignore[no-any-return]
+
+    def _trip_ns(self) -> int:
+        low_ns, high_ns = self._network.latency_ns
+        return (low_ns + int(self._latency() * (high_ns - low_ns))) // 2
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call on its way, to be decided by the store when it arrives, once or twice or never."""
+
+    network: Network
+    sender: str
+    verb: str
+    method: Callable[[Any], Coroutine[Any, Any, Any]]
+    requests: Sequence[Any]
+    whole: bool
+
+    def apply(self, task: str) -> Answers:
+        """Have the store decide, and write down what it did."""
+        answer = at_once(self.method(self.requests))
+        answers = [answer] if self.whole else list(answer)
+        for request, answer in zip(self.requests, answers, strict=True):
+            record = record_of(task, request, answer, self.network.turns)
+            if record is not None:
+                self.network.note(record)
+                self.network.touched(request)
+        return answers
+
+    def apply_as_ghost(self) -> None:
+        """What nobody waits for any more arrives all the same."""
+        self.apply(f"{self.sender}{GHOST}")
 
 
 def _may_come_twice(verb: str, requests: Sequence[Any]) -> bool:
     """Only what a wire may repeat arrives twice: a give-back or an unconditional write, never."""
     if verb == "settle":
         return all(isinstance(request, Settle) and request.only_owes for request in requests)
-    return verb not in {"write", "forget", "pause"}
-
-
-def _applied(
-    network: Network,
-    task: str,
-    verb: str,
-    method: Callable[[Any], Coroutine[Any, Any, Any]],
-    requests: Sequence[Any],
-    *,
-    whole: bool,
-) -> Answers:
-    """Have the store decide, and write down what it did."""
-    try:
-        method(requests).send(None)
-    except StopIteration as ended:
-        answers = [ended.value] if whole else list(ended.value)
-    for request, answer in zip(requests, answers, strict=True):
-        record = _record(network, task, request, answer)
-        if record is not None:
-            network.note(record)
-    return answers
-
-
-def _record(network: Network, task: str, request: Any, answer: Any) -> Record | None:
-    match request, answer:
-        case Take(), Granted():
-            if answer.turn_ns > answer.now_ns:
-                (part,), (charge,) = request.parts, request.parts[0].charges
-                left_ns = answer.images[0].rates[charge.name].full_at_ns
-                network.turns[bucket_name(part.key), charge.name, left_ns] = request.lease_id
-            return Took(
-                answer.now_ns,
-                task,
-                request.lease_id,
-                _charged(request.parts),
-                request.wait_ns,
-                answer.turn_ns,
-                answer.repeated,
-            )
-        case Take(), Denied():
-            named = {(part.key.entity, part.key.resource): bucket_name(part.key) for part in request.parts}
-            blocking = frozenset((named[s.entity, s.resource], s.name) for s in answer.limits)
-            charges = _charged(request.parts)
-            return Refused(
-                answer.now_ns, task, request.lease_id, charges, request.wait_ns, answer.retry_in_ns, blocking
-            )
-        case Settle(), Settled():
-            return Corrected(answer.now_ns, task, _tokens(request))
-        case GiveUp(), GaveUp():
-            return TurnGivenUp(
-                answer.now_ns,
-                task,
-                bucket_name(request.key),
-                request.name,
-                network.turns.get((bucket_name(request.key), request.name, request.left_full_at_ns), ""),
-                request.amount,
-                answer.returned,
-            )
-        case Release(), Released() | Gone():
-            found = isinstance(answer, Released)
-            return SlotsReturned(
-                answer.now_ns, task, bucket_name(request.key), request.lease_id, found, _tokens(request) if found else ()
-            )
-        case Renew(), Renewed() | Gone():
-            limits = tuple((slots.name, slots.amount, slots.ttl_ns) for slots in request.slots)
-            renewed = isinstance(answer, Renewed)
-            return SlotsRenewed(answer.now_ns, bucket_name(request.key), request.lease_id, limits, renewed)
-        case Reap(), Reaped():
-            removed = tuple((slot.limit, slot.entry.partition("#")[0]) for slot in answer.removed)
-            return SlotsReaped(answer.now_ns, bucket_name(request.key), removed) if removed else None
-        case Pause(), Paused():
-            return BucketPaused(answer.now_ns, bucket_name(request.key), answer.until_ns)
-    return None
-
-
-def bucket_name(key: BucketKey) -> str:
-    return f"{key.namespace[:4]}/{key.text}"
-
-
-def _tokens(request: Settle | Release) -> tuple[tuple[str, str, int, int], ...]:
-    return tuple((bucket_name(request.key), delta.name, delta.tokens, delta.interval_ns) for delta in request.deltas)
-
-
-def _charged(parts: tuple[Part, ...]) -> tuple[Charged, ...]:
-    return tuple(_one_charge(bucket_name(part.key), charge) for part in parts for charge in part.charges)
-
-
-def _one_charge(bucket: str, charge: RateCharge | SlotsCharge) -> Charged:
-    if isinstance(charge, RateCharge):
-        return Charged(bucket, charge.name, charge.amount, charge.capacity, charge.leave, interval_ns=charge.interval_ns)
-    return Charged(bucket, charge.name, charge.amount, charge.capacity, charge.leave, ttl_ns=charge.ttl_ns)
+    return verb not in {"write", "forget", "pause", "repair"}
