@@ -10,22 +10,30 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from sluice.cli.demo.scenario import Scenario
+    from sluice.cli.demo.screen import Screen
 
 BROKEN: Final = 1
 
 
 def run(asked: argparse.Namespace) -> int:
     """Play a demo. The exit status is 1 if anything that must hold did not."""
-    from sluice.cli.demo.play import play
+    from sluice.cli.demo.play import WORKER
     from sluice.cli.demo.scenario import Scenario
     from sluice.cli.demo.screen import choose_screen
 
-    scenario = Scenario.read(asked.seconds, asked.workers, asked.seed)
-    screen = choose_screen(plain=asked.plain)
+    return show(Scenario.read(asked.seconds, asked.workers, asked.seed), choose_screen(plain=asked.plain), WORKER)
+
+
+def show(scenario: Scenario, screen: Screen, worker: Sequence[str]) -> int:
+    """Play a scenario on a screen, with workers that run this command, and judge it."""
+    from sluice.cli.demo.play import play
+
     screen.introduce(scenario)
     with _ended_by_sigterm():
-        verdict = play(scenario, screen)
+        verdict = play(scenario, screen, worker)
     screen.conclude(verdict)
     return 0 if verdict.kept else BROKEN
 

@@ -1,11 +1,12 @@
-"""All that happened in a demo, put together from the workers' notes.
+"""All that happened in a demo, put together from the notes of the workers and of the vendor.
 
-Times of grants, renewals and releases are the store's; times of calls are those of the steady clock, which all
-processes share. The two are never compared, only how far apart they are from one call to the next.
+Times of grants, denials, renewals and releases are the store's; times of calls are the vendor's. The two are never
+compared, only how far apart they are from one call to the next.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,22 +28,25 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A worker was killed. By the store's clock its slot lapses at ``expires_ns``; None if it held none any more."""
+    """A worker was killed. By the store's clock its slot lapses at ``expires_ns``, or up to ``slack_ns`` later: between
+    the two the store was read. None if it held no slot any more.
+    """
 
     worker: int
     lease: str
     killed_ns: int
     expires_ns: int | None
+    slack_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
-    """A call to the vendor, as it began."""
+class Arrived:
+    """A call as it reached the vendor; ``quota`` is what it was refused for."""
 
-    worker: int
     lease: str
     at_ns: int
     tokens: int
+    quota: str | None = None
 
 
 @dataclass
@@ -50,34 +54,40 @@ class History:
     """What is known so far."""
 
     grants: dict[str, Grant] = field(default_factory=dict)
+    full_ns: list[int] = field(default_factory=list)
     renewed_ns: dict[str, int] = field(default_factory=dict)
     released_ns: dict[str, int] = field(default_factory=dict)
     waited_ns: list[int] = field(default_factory=list)
-    began: dict[tuple[int, int], Began] = field(default_factory=dict)
+    arrived: dict[tuple[int, int], Arrived] = field(default_factory=dict)
     ended_ns: dict[tuple[int, int], int] = field(default_factory=dict)
-    lost: list[str] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
     death: Death | None = None
-    died_steady_ns: int | None = None
-    failures: dict[int, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
 
     def read(self, worker: int, facts: Mapping[str, Any]) -> None:
-        """Take in one note; those that are only to be looked at are passed over."""
+        """Take in one note of a worker; those that are only to be looked at are passed over."""
         match facts["note"]:
             case "granted":
                 self.grants[facts["lease"]] = Grant(facts["lease"], worker, facts["at_ns"], facts["amounts"])
+            case "full":
+                self.full_ns.append(facts["at_ns"])
             case "renewed":
                 self.renewed_ns[facts["lease"]] = facts["at_ns"]
             case "released":
                 self.released_ns[facts["lease"]] = facts["at_ns"]
             case "waited":
                 self.waited_ns.append(facts["waited_ns"])
-            case "started":
-                began = Began(worker, facts["lease"], facts["at_ns"], facts["tokens"])
-                self.began[worker, facts["call"]] = began
-            case "ended":
-                self.ended_ns[worker, facts["call"]] = facts["at_ns"]
             case "lost":
-                self.lost.append(facts["lease"])
+                self.lost.add(facts["lease"])
+
+    def read_vendor(self, facts: Mapping[str, Any]) -> None:
+        """Take in one note of the vendor."""
+        match facts["note"]:
+            case "called" | "refused":
+                call = Arrived(facts["lease"], facts["at_ns"], facts["tokens"], facts.get("quota"))
+                self.arrived[facts["worker"], facts["call"]] = call
+            case "ended":
+                self.ended_ns[facts["worker"], facts["call"]] = facts["at_ns"]
 
     def lease_end_ns(self, grant: Grant, ttl_ns: int) -> int:
         """When a lease's slot was free again, by the store's clock: released, or lapsed."""
@@ -88,35 +98,68 @@ class History:
         return min(lapses_ns, self.released_ns.get(grant.lease, lapses_ns))
 
     def calls(self) -> list[Call]:
-        """What the vendor saw. Of a worker that was killed it saw the connection break."""
-        calls = []
-        for key, began in self.began.items():
-            ended_ns = self.ended_ns.get(key)
-            if ended_ns is None and self.death is not None and began.worker == self.death.worker:
-                ended_ns = self.died_steady_ns
-            calls.append(Call(began.at_ns, ended_ns, {"tokens": began.tokens}))
-        return calls
-
-    def delays_ns(self) -> list[int]:
-        """How long after its grant each call began, give or take a constant: the two clocks have other zeros."""
+        """All calls that the vendor saw, answered or refused."""
         return [
-            began.at_ns - self.grants[began.lease].at_ns for began in self.began.values() if began.lease in self.grants
+            Call(arrived.at_ns, self._call_end_ns(key, arrived), {"tokens": arrived.tokens})
+            for key, arrived in self.arrived.items()
         ]
 
-    def uncounted(self) -> list[Began]:
+    def _call_end_ns(self, key: tuple[int, int], arrived: Arrived) -> int | None:
+        return self.ended_ns.get(key) if arrived.quota is None else arrived.at_ns
+
+    def unfinished(self, made: int) -> bool:
+        """Whether not all of so many calls are known from beginning to end."""
+        ended = len(self.ended_ns) + len(self.turned_away())
+        return len(self.arrived) < made or ended < made
+
+    def turned_away(self) -> list[str]:
+        """For what calls were answered 429 while the demo ran."""
+        return [arrived.quota for arrived in self.arrived.values() if arrived.quota is not None]
+
+    def delays_ns(self) -> list[int]:
+        """How long after its grant each call arrived, give or take a constant: the two clocks have other zeros."""
+        return [
+            arrived.at_ns - self.grants[arrived.lease].at_ns
+            for arrived in self.arrived.values()
+            if arrived.lease in self.grants
+        ]
+
+    def uncounted(self) -> list[Arrived]:
         """Calls without a grant: there must be none."""
-        return [began for began in self.began.values() if began.lease not in self.grants]
+        return [arrived for arrived in self.arrived.values() if arrived.lease not in self.grants]
+
+    def reuse(self, slots: int, ttl_ns: int) -> Grant | None:
+        """The grant that took the dead worker's slot: the first since its death with which the living hold them all."""
+        death = self.death
+        if death is None:
+            return None
+        living = self._living(ttl_ns)
+        after = [grant for grant in self.grants.values() if grant.at_ns > death.killed_ns]
+        took = (grant for grant in after if grant.lease != death.lease and living.held(grant.at_ns) >= slots)
+        return min(took, key=lambda grant: grant.at_ns, default=None)
+
+    def wrongly_full_ns(self, slots: int, ttl_ns: int) -> list[int]:
+        """When somebody was told that no slot is free although the dead worker's had lapsed and the living left one."""
+        if self.death is None or self.death.expires_ns is None:
+            return []
+        since_ns = self.death.expires_ns + self.death.slack_ns
+        living = self._living(ttl_ns)
+        return [at_ns for at_ns in self.full_ns if at_ns > since_ns and living.held(at_ns) < slots]
+
+    def _living(self, ttl_ns: int) -> _Holding:
+        dead = None if self.death is None else self.death.lease
+        grants = [grant for grant in self.grants.values() if grant.lease != dead]
+        return _Holding(
+            sorted(grant.at_ns for grant in grants), sorted(self.lease_end_ns(grant, ttl_ns) for grant in grants)
+        )
 
 
-def reuse(history: History, slots: int, ttl_ns: int) -> Grant | None:
-    """The grant that took the dead worker's slot: the first after its death with which the living hold all slots."""
-    death = history.death
-    if death is None:
-        return None
-    living = [grant for grant in history.grants.values() if grant.lease != death.lease]
-    ends_ns = {grant.lease: history.lease_end_ns(grant, ttl_ns) for grant in living}
-    for grant in sorted(living, key=lambda grant: grant.at_ns):
-        held = sum(other.at_ns <= grant.at_ns < ends_ns[other.lease] for other in living)
-        if grant.at_ns > death.killed_ns and held >= slots:
-            return grant
-    return None
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """How many leases live at a time: those that have begun, less those that have ended."""
+
+    begun_ns: list[int]
+    ended_ns: list[int]
+
+    def held(self, at_ns: int) -> int:
+        return bisect_right(self.begun_ns, at_ns) - bisect_right(self.ended_ns, at_ns)

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sluice.cli.demo.screen import introduction
+from sluice.cli.demo.screen import RESULT_HEADS, introduction
 from sluice.cli.output import seconds_text
 
 if TYPE_CHECKING:
@@ -64,10 +64,7 @@ class LiveScreen:
         self._console.print(_results(verdict))
         for promise in verdict.promises:
             self._console.print(_promise(promise))
-        if verdict.kept:
-            self._console.print(Text("\nEverything that must hold did.", style="bold green"))
-        else:
-            self._console.print(Text("\nSomething that must hold did not.", style="bold red"))
+        self._console.print(Text(f"\n{verdict.sentence}", style="bold green" if verdict.kept else "bold red"))
 
 
 def picture(scene: Scene, event_lines: int) -> RenderableType:
@@ -151,13 +148,13 @@ def _events(scene: Scene, lines: int) -> RenderableType:
 
 def _results(verdict: Verdict) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    table.add_column("limit")
-    table.add_column("rule")
-    for head in ("used", "allowed", "utilisation", "vendor violations"):
+    for head in RESULT_HEADS[:2]:
+        table.add_column(head)
+    for head in RESULT_HEADS[2:]:
         table.add_column(head, justify="right")
     for row in verdict.rows:
-        refused = Text(str(row.refused), "green" if not row.refused else "bold red")
-        table.add_row(row.limit, row.rule, row.granted, row.allowed, f"{row.share:.1%}", refused)
+        violations = Text(str(row.violations), "bold red" if row.violations else "green")
+        table.add_row(row.limit, row.rule, row.granted, row.allowed, f"{row.share:.1%}", violations)
     facts = Table.grid(padding=(0, 2))
     for name, value in verdict.facts:
         facts.add_row(Text(name, "dim"), value)

@@ -1,8 +1,8 @@
 """What a demo asks for: everything that is known before it starts.
 
-There are two slots fewer than workers, so somebody always waits. All slots together can make a few more calls than the
-requests allow, so the requests decide; with one slot missing they can't, so the slots do, and a slot that comes free is
-taken at once.
+There are two slots fewer than workers, so somebody always waits. At first the slots decide, because all of them together
+can make more calls than the requests allow and the bucket of requests is full. It stays above empty until the dead
+worker's slot is back, so that this slot is wanted at once, and is empty soon after: from then on the requests decide.
 """
 
 from __future__ import annotations
@@ -23,17 +23,37 @@ MOST_SECONDS: Final = 600
 LEAST_WORKERS: Final = 2
 MOST_WORKERS: Final = 12
 
-PERIOD_S: Final = 2
-REQUESTS_A_SLOT: Final = 5
-"""Requests in each period, for each slot."""
+PERIODS: Final = 7.5
+"""The limits' period is so small a part of the whole, within these two:"""
 
-TOKENS_A_SLOT: Final = 3_500
+LEAST_PERIOD_MS: Final = 500
+MOST_PERIOD_MS: Final = 2_000
+
+REQUESTS_A_SLOT: Final = 2.5
+"""Requests in a second, for each slot."""
+
+TOKENS_A_SLOT: Final = 1_750
 TOKENS: Final = (200, 1_000)
 """A call uses between so many tokens and so many."""
 
-CALL_MS: Final = (200, 300)
-HANG_MS: Final = 400
-"""How long into its last call the victim is killed."""
+CALL_MS: Final = (180, 300)
+"""A call lasts between so long and so long."""
+
+THINK_MS: Final = (10, 50)
+"""What a worker does between calls takes between so long and so long."""
+
+HANG_AFTER: Final = 0.3
+HANG_AFTER_S: Final = 4.5
+"""The first call that reaches the vendor after this share of the time, or so long, is never answered."""
+
+KILL_AFTER_MS: Final = 400
+"""How long into that call its worker is killed."""
+
+VENDOR_FORGIVES_S: Final = 0.25
+"""How unevenly calls may arrive before the vendor answers 429. The verdict uses what was measured instead."""
+
+STORE_TIMEOUT_S: Final = 20.0
+"""How long a worker waits for the file. Long, since a slow machine breaks no promise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +79,17 @@ class Scenario:
 
     @property
     def requests(self) -> Rate:
-        refill = REQUESTS_A_SLOT * self.slots.capacity
-        return Rate(refill, PERIOD_S * NS_PER_SECOND, refill)
+        return self._rate(REQUESTS_A_SLOT)
 
     @property
     def tokens(self) -> Rate:
-        refill = TOKENS_A_SLOT * self.slots.capacity
-        return Rate(refill, PERIOD_S * NS_PER_SECOND, refill)
+        return self._rate(TOKENS_A_SLOT)
+
+    def _rate(self, a_slot: float) -> Rate:
+        tenths = round(self.seconds * 10 / PERIODS)
+        period_ms = min(MOST_PERIOD_MS, max(LEAST_PERIOD_MS, 100 * tenths))
+        refill = round(a_slot * self.slots.capacity * period_ms / 1000)
+        return Rate(refill, period_ms * NS_PER_MS, refill)
 
     @property
     def limits(self) -> list[Limit]:
@@ -74,32 +98,41 @@ class Scenario:
     @property
     def quotas(self) -> tuple[Quota, Quota]:
         """What the vendor allows: what the limits say, put in the vendor's own words."""
-        requests, tokens = self.requests, self.tokens
-        return (
-            Quota("requests", requests.refill, PERIOD_S, requests.capacity),
-            Quota("tokens", tokens.refill, PERIOD_S, tokens.capacity),
-        )
+        return _quota("requests", self.requests), _quota("tokens", self.tokens)
 
     def allowed(self, rate: Rate) -> int:
         """The most that may be granted from the first moment to the last."""
-        return rate.capacity + int(self.seconds * NS_PER_SECOND) // rate.interval_ns
+        return rate.capacity + self.length_ns // rate.interval_ns
 
     @property
-    def victim(self) -> int:
-        """Who is killed. Workers count from 1."""
-        return 1 + random.Random(self.seed).randrange(self.workers)
-
-    @property
-    def hang_after_ns(self) -> int:
-        """From when on the victim's next call is its last."""
-        return int(self.seconds * NS_PER_SECOND * 0.3)
+    def length_ns(self) -> int:
+        return int(self.seconds * NS_PER_SECOND)
 
     def order(self, number: int, url: str) -> dict[str, Any]:
         """What a worker is told when it is started."""
-        return {"url": url, "number": number, "seed": self.seed, "tokens": TOKENS, "call_ms": CALL_MS}
+        return {
+            "url": url,
+            "timeout": STORE_TIMEOUT_S,
+            "number": number,
+            "seed": self.seed,
+            "tokens": TOKENS,
+            "call_ms": CALL_MS,
+            "think_ms": THINK_MS,
+        }
 
-    def start(self, number: int, from_ns: int) -> dict[str, Any]:
+    def vendor_order(self) -> dict[str, Any]:
+        """What the vendor is told when it is started."""
+        quotas = [(quota.name, quota.amount, quota.per, quota.most) for quota in self.quotas]
+        return {"quotas": quotas, "at_once": self.slots.capacity, "forgives": VENDOR_FORGIVES_S}
+
+    def start(self, from_ns: int, vendor_port: int) -> dict[str, Any]:
         """What a worker is told when it may begin, in the steady clock's time, which all processes share."""
-        until_ns = from_ns + int(self.seconds * NS_PER_SECOND)
-        hang_ns = from_ns + self.hang_after_ns if number == self.victim else until_ns
-        return {"from_ns": from_ns, "until_ns": until_ns, "hang_ns": hang_ns}
+        return {"from_ns": from_ns, "until_ns": from_ns + self.length_ns, "vendor_port": vendor_port}
+
+    def vendor_start(self, from_ns: int) -> dict[str, Any]:
+        """What the vendor is told when the workers begin."""
+        return {"hang_ns": from_ns + int(min(HANG_AFTER * self.seconds, HANG_AFTER_S) * NS_PER_SECOND)}
+
+
+def _quota(name: str, rate: Rate) -> Quota:
+    return Quota(name, rate.refill, rate.period_ns / NS_PER_SECOND, rate.capacity)

@@ -78,10 +78,14 @@ class Scene:
                 self._now_does(actor, "waits")
             case "waited":
                 actor.last_wait_ms = facts["waited_ns"] // 1_000_000
-            case "started":
+            case "calls":
                 actor.calls += 1
                 actor.all_tokens += facts["tokens"]
-                self._now_does(actor, "hangs" if facts["hangs"] else "calls")
+                self._now_does(actor, "calls")
+
+    def hangs(self, worker: int) -> None:
+        """A worker's call is not answered."""
+        self._now_does(self.actors[worker], "hangs")
 
     def gone(self, worker: int, *, killed: bool) -> None:
         """A worker's process has ended."""

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 STATUS_EVERY_S: Final = 1.0
 
+RESULT_HEADS: Final = ("limit", "rule", "granted", "allowed", "utilisation", "vendor violations")
+
+INSTALL_RICH: Final = "for a live screen: pip install 'sluice-quota[cli]'"
+
 
 class Screen(Protocol):
     """Where a demo is shown."""
@@ -46,6 +50,7 @@ def choose_screen(*, plain: bool) -> Screen:
     except ModuleNotFoundError as error:
         if error.name != "rich":
             raise
+        print(INSTALL_RICH, file=sys.stderr)
         return PlainScreen()
     return LiveScreen()
 
@@ -87,15 +92,14 @@ class PlainScreen:
         print(f"{event.at_s:5.1f} s  {'! ' if event.loud else ''}{event.text}", flush=True)
 
     def conclude(self, verdict: Verdict) -> None:
-        head = ("limit", "rule", "used", "allowed", "utilisation", "violations at the vendor")
         rows = [
-            (row.limit, row.rule, row.granted, row.allowed, f"{row.share:.1%}", row.refused) for row in verdict.rows
+            (row.limit, row.rule, row.granted, row.allowed, f"{row.share:.1%}", row.violations) for row in verdict.rows
         ]
         print()
-        print("\n".join(table_lines(head, rows)))
+        print("\n".join(table_lines(RESULT_HEADS, rows)))
         print()
         print("\n".join(table_lines(("", ""), verdict.facts)[1:]))
         print()
         for promise in verdict.promises:
             print(f"{'held  ' if promise.kept else 'BROKEN'}  {promise.text}\n        {promise.detail}")
-        sys.stdout.flush()
+        print(f"\n{verdict.sentence}", flush=True)

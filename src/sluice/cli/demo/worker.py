@@ -1,33 +1,32 @@
 """One worker: a process that takes from the shared limits, calls the vendor and says on stdout what it did.
 
-It is told on stdin what to do, one JSON line when it is made and one when it may begin, and leaves at once when stdin
-ends, because then nobody is there any more. Each note is one JSON line, written whole:
+It is told on stdin what to do, once when it is made and once when it may begin, and leaves when stdin ends. Its notes:
 
     ready       it has opened the store
     asks        it wants a slot and tokens
     granted     the store granted a lease, at this time by the store's clock
+    full        the store denied a lease because no slot was free, at this time by the store's clock
     renewed     the store renewed a lease, at this time by the store's clock
     released    the store took a lease's slot back, at this time by the store's clock
     waited      how long the ask took
-    started     a call to the vendor began, at this time by the steady clock
-    ended       that call is over
+    calls       it calls the vendor
     lost        a lease lapsed while it was held: the process stood still for too long
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
 
+from sluice.cli.demo.notes import leave_with_parent, say, told
 from sluice.cli.demo.scenario import RESOURCE
-from sluice.core.bounds import NS_PER_MS, NS_PER_SECOND
+from sluice.cli.demo.vendor import Line
+from sluice.core.bounds import NS_PER_SECOND
 from sluice.core.events import Event, TakeGranted
-from sluice.core.requests import Denied, Failure, Gone, Granted, Release, Released, Renew, Renewed, Take
+from sluice.core.requests import Denied, Failure, Gone, Granted, Release, Released, Renew, Renewed, SlotsCharge, Take
 from sluice.sync import Sluice
 from sluice.wires.clock import SystemClock
 from sluice.wires.opening import Opener, blocking
@@ -36,14 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sluice.ports import Clock, Scope, Store
-    from sluice.sync import Lease
-
-_saying = threading.Lock()
-
-
-def say(note: str, **facts: object) -> None:
-    with _saying:
-        print(json.dumps({"note": note, **facts}), flush=True)
 
 
 class NotingStore:
@@ -58,9 +49,14 @@ class NotingStore:
     async def take(self, requests: Sequence[Take]) -> Sequence[object]:
         answers = await self._store.take(requests)
         for request, answer in zip(requests, answers, strict=True):
+            charges = [charge for part in request.parts for charge in part.charges]
             if isinstance(answer, Granted) and not answer.repeated:
-                amounts = {charge.name: charge.amount for part in request.parts for charge in part.charges}
+                amounts = {charge.name: charge.amount for charge in charges}
                 say("granted", lease=request.lease_id, at_ns=answer.turn_ns, amounts=amounts)
+            elif isinstance(answer, Denied):
+                slots = {charge.name for charge in charges if isinstance(charge, SlotsCharge)}
+                if any(status.name in slots for status in answer.limits):
+                    say("full", at_ns=answer.now_ns)
         return answers
 
     async def renew(self, requests: Sequence[Renew]) -> Sequence[Renewed | Gone | Failure]:
@@ -102,63 +98,44 @@ class Worker:
     """Takes and calls until its time is up."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
-        self._rng = random.Random(order["seed"] * 1_000 + order["number"])
+        self.number: int = order["number"]
+        self._rng = random.Random(order["seed"] * 1_000 + self.number)
         self._tokens: tuple[int, int] = tuple(order["tokens"])
         self._call_ms: tuple[int, int] = tuple(order["call_ms"])
+        self._think_ms: tuple[int, int] = tuple(order["think_ms"])
         self._clock = SystemClock()
-        self._calls = 0
-        self.sluice = NotingSluice(order["url"], observer=observe)
+        self.sluice = NotingSluice(order["url"], timeout=order["timeout"], observer=observe)
 
     def sleep_until(self, at_ns: int) -> None:
         time.sleep(max(0, at_ns - self._clock.steady_ns()) / NS_PER_SECOND)
 
-    def work(self, *, from_ns: int, until_ns: int, hang_ns: int) -> None:
-        """Ask and call from one time to another; the first call after ``hang_ns`` lasts to the end."""
+    def work(self, *, from_ns: int, until_ns: int, vendor_port: int) -> None:
+        """Ask and call from one time to another."""
+        line = Line(vendor_port)
+        calls = 0
         self.sleep_until(from_ns)
         while (left_ns := until_ns - self._clock.steady_ns()) > 0:
-            tokens = self._rng.randint(*self._tokens)
+            tokens, call_ms = self._rng.randint(*self._tokens), self._rng.randint(*self._call_ms)
             say("asks", tokens=tokens)
             lease = self.sluice.try_acquire(RESOURCE, {"tokens": tokens}, wait=left_ns / NS_PER_SECOND)
-            if isinstance(lease, Denied):
-                self.sleep_until(min(until_ns, self._clock.steady_ns() + lease.retry_in_ns))
-                continue
+            if isinstance(lease, Denied):  # nothing more comes free before the end
+                return
             with lease:
-                hangs = self._clock.steady_ns() >= hang_ns
-                self._call(lease, tokens, until_ns if hangs else 0)
-
-    def _call(self, lease: Lease, tokens: int, hang_until_ns: int) -> None:
-        call_ns = self._rng.randint(*self._call_ms) * NS_PER_MS
-        started_ns = self._clock.steady_ns()
-        self._calls += 1
-        say("started", call=self._calls, lease=lease.id, at_ns=started_ns, tokens=tokens, hangs=bool(hang_until_ns))
-        self.sleep_until(max(started_ns + call_ns, hang_until_ns))
-        say("ended", call=self._calls, at_ns=self._clock.steady_ns())
-        if lease.lost:
-            say("lost", lease=lease.id)
-
-
-def _told() -> dict[str, Any]:
-    """The next line of what this worker is told. Without one there is nobody to work for."""
-    line = sys.stdin.readline()
-    if not line:
-        sys.exit("nobody is there to work for")
-    told: dict[str, Any] = json.loads(line)
-    return told
-
-
-def _leave_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 1):  # not through sys.stdin, whose lock would hold up the interpreter's end
-        pass
-    os._exit(1)
+                calls += 1
+                say("calls", lease=lease.id, tokens=tokens)
+                line.call(worker=self.number, call=calls, lease=lease.id, tokens=tokens, ms=call_ms)
+                if lease.lost:
+                    say("lost", lease=lease.id)
+            time.sleep(self._rng.randint(*self._think_ms) / 1000)
 
 
 def main() -> None:
-    worker = Worker(_told())
+    worker = Worker(told())
     with worker.sluice as sluice:
         sluice.resolve_limits(RESOURCE)
         say("ready", pid=os.getpid())
-        start = _told()
-        threading.Thread(target=_leave_with_parent, daemon=True).start()
+        start = told()
+        threading.Thread(target=leave_with_parent, daemon=True).start()
         worker.work(**start)
 
 
