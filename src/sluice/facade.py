@@ -65,7 +65,8 @@ class Facade(Generic[S]):
     ) -> None:
         self._url = default_url() if url is None else url
         self._opener = type(self)._read_url(self._url)
-        self._settings = Settings.read(namespace, timeout, on_unavailable, config_ttl)
+        max_retries = os.environ.get("SLUICE_MAX_RETRIES")
+        self._settings = Settings.read(namespace, timeout, on_unavailable, config_ttl, max_retries)
         self._observer = observer
         self._clock = SystemClock() if clock is None else clock
         self._client = None

@@ -16,7 +16,8 @@ from sluice.core.names import EVERYONE
 from sluice.core.needs import Plan
 from sluice.core.requests import Denied, Granted, RateCharge
 from sluice.flow.attempt import attempt
-from sluice.flow.lease import Hold, Lease, new_lease_id
+from sluice.flow.hold import Hold, new_lease_id
+from sluice.flow.lease import Lease
 from sluice.flow.waiting import take_in_line, take_in_turn
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ async def more(lease: Lease, amounts: Mapping[str, int]) -> None:
     lease.check_mine()
     if lease.degraded:
         return
-    hold = Hold.of(new_lease_id(client), lease.more_parts(amounts))
+    hold = Hold.of(new_lease_id(client), lease.account.more_parts(amounts))
     outcome = await attempt(client, lease, hold)
     if isinstance(outcome, Denied):
         names = ", ".join(f"{status.resource}#{status.name}" for status in outcome.limits)

@@ -14,7 +14,9 @@ from sluice.core.bounds import NS_PER_HOUR
 from sluice.core.errors import ConfigError, Conflict, StoreUnavailable
 from sluice.core.requests import Clash, Denied, Failure, Fold, Granted, Part, Take, Unknown, Unreached
 from sluice.core.usage import FOLD_PAST_HOURS, past_hours
-from sluice.flow.lease import Hold, Lease, Sent, finish_end
+from sluice.flow.ending import finish_end
+from sluice.flow.hold import Hold, Sent
+from sluice.flow.lease import Lease
 from sluice.flow.persist import persist, unavailable
 
 if TYPE_CHECKING:

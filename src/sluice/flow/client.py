@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sluice.ports import Clock, Observer, Scope, Store
 
 MAX_TIMEOUT_NS: Final = 60 * NS_PER_SECOND
+MAX_RETRIES_DIGITS: Final = 6
 
 logger = logging.getLogger("sluice")
 
@@ -39,10 +40,13 @@ class Settings:
     timeout_ns: int = 2 * NS_PER_SECOND
     fail_open: bool = False
     config_ttl_ns: int = 60 * NS_PER_SECOND
+    max_retries: int | None = None
 
     @classmethod
-    def read(cls, namespace: str, timeout: float, on_unavailable: str, config_ttl: float) -> Settings:
-        """Read the arguments of a facade; seconds become nanoseconds and bounds hold."""
+    def read(
+        cls, namespace: str, timeout: float, on_unavailable: str, config_ttl: float, max_retries: str | None
+    ) -> Settings:
+        """Read the arguments of a facade and what the environment says; seconds become nanoseconds and bounds hold."""
         if on_unavailable not in {"closed", "open"}:
             raise ConfigError(f"on_unavailable is 'closed' (raise) or 'open' (let through), not {on_unavailable!r}")
         timeout_ns = seconds_ns(timeout, "timeout", most_ns=MAX_TIMEOUT_NS)
@@ -53,10 +57,20 @@ class Settings:
             timeout_ns,
             on_unavailable == "open",
             seconds_ns(config_ttl, "config_ttl", most_ns=NS_PER_HOUR),
+            _max_retries(max_retries),
         )
 
     def for_namespace(self, name: str) -> Settings:
         return replace(self, namespace=name)
+
+
+def _max_retries(text: str | None) -> int | None:
+    """``SLUICE_MAX_RETRIES``: how often a call is tried again at most; unset or empty: until the timeout."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_RETRIES_DIGITS):
+        raise ConfigError(f"SLUICE_MAX_RETRIES is a whole number from 0, not {text!r}; unset it to bound only the time")
+    return int(text)
 
 
 class Client:
@@ -79,7 +93,7 @@ class Client:
         self.process = scope.process()
         self._observer = observer
         self.folding: set[BucketKey] = set()
-        self.configuration = Configuration(store, clock, scope, rng, settings)
+        self.configuration = Configuration(self)
         self.lines = Lines(scope)
         self.keeper = Keeper(self)
 

@@ -12,23 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sluice.core.documents import Delete, Document, DocumentKey, Expect, Kind, Mismatch, Put, Version, Write
+from sluice.core.documents import Delete, Document, DocumentKey, Expect, Kind, Put, Version, Write
 from sluice.core.entities import Entity, climb, entity_body, parse_entity_body
 from sluice.core.errors import ConfigError, Conflict
 from sluice.core.levels import Level, Resolved, levels_for, limits_body, parse_limits_body, resolve
 from sluice.core.limits import Limit, check_limits
 from sluice.core.names import BucketKey, check_entity, check_name, check_resource
 from sluice.core.needs import Plan, Wanted, charge, check_known, plan
-from sluice.core.requests import Part, Unknown, Unreached
+from sluice.core.requests import Part
 from sluice.flow.cache import Cache
-from sluice.flow.persist import unavailable
+from sluice.flow.documents import list_all, new_version, read, write, write_or_conflict
 
 if TYPE_CHECKING:
-    import random
-
     from sluice.flow.ask import Ask
-    from sluice.flow.client import Settings
-    from sluice.ports import Clock, Scope, Store
+    from sluice.flow.client import Client
 
 ROOT: Final = "-" * 11
 """The namespace that holds the names of all others."""
@@ -38,6 +35,9 @@ MAX_LISTED: Final = 50
 """Known resources named in an error message."""
 
 PURGING: Final = "purging"
+
+Bucketed = tuple[str, str]
+"""An entity and a resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class StoredLimits:
 class Configuration:
     """The configuration of one namespace, as one client sees it."""
 
-    def __init__(self, store: Store, clock: Clock, scope: Scope, rng: random.Random, settings: Settings) -> None:
-        self._store = store
-        self._rng = rng
-        self._name = settings.namespace
-        self._ids: Cache[str, str] = Cache(clock, scope, settings.config_ttl_ns, 1)
-        self._standings: Cache[tuple[str, str], Standing] = Cache(clock, scope, settings.config_ttl_ns, CACHE_SIZE)
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._name = client.settings.namespace
+        clock, scope, ttl_ns = client.clock, client.scope, client.settings.config_ttl_ns
+        self._ids: Cache[str, str] = Cache(clock, scope, ttl_ns, 1)
+        self._standings: Cache[tuple[str, str], Standing] = Cache(clock, scope, ttl_ns, CACHE_SIZE)
 
     def refresh(self) -> None:
         """Forget what was read, so that the next take reads anew."""
@@ -80,9 +80,10 @@ class Configuration:
     async def charges(self, ask: Ask) -> list[Part]:
         """The buckets that a take counts against, need by need, with all of their limits, zeros included."""
         namespace = await self.namespace_id()
+        standings = await self._all_standings(ask.wanted)
         parts = []
         for wanted in ask.wanted:
-            standing = await self._standing(wanted)
+            standing = standings[wanted.entity, wanted.resource]
             own = standing.own.limits if ask.limits is None else ask.limits
             charged = [(wanted.entity, own), *((name, found.limits) for name, found in standing.ancestors)]
             if not any(limits for _, limits in charged):
@@ -102,9 +103,10 @@ class Configuration:
         key = DocumentKey(ROOT, Kind.NAMESPACE, self._name)
         (found,) = await self._get([key])
         if found is None:
-            made = base64.urlsafe_b64encode(self._rng.getrandbits(64).to_bytes(8, "big")).decode().rstrip("=")
-            await self._store.write([Put(Document(key, made, self._new_version()), Expect.ABSENT)])
-            (found,) = await self._get([key])  # ours, or that of whoever was first; a lost reply is found so, too
+            made = base64.urlsafe_b64encode(self._client.rng.getrandbits(64).to_bytes(8, "big")).decode().rstrip("=")
+            record = Document(key, made, new_version(self._client))
+            await write(self._client, [Put(record, Expect.ABSENT)], f"making namespace {self._name!r}")
+            (found,) = await self._get([key])  # ours, or that of whoever was first
             if found is None:
                 raise Conflict(f"namespace {self._name!r} was deleted while it was being made; try again")
         namespace, _, state = found.body.partition(" ")
@@ -113,46 +115,59 @@ class Configuration:
         self._ids.put(ticket, self._name, namespace)
         return namespace
 
-    async def _standing(self, wanted: Wanted) -> Standing:
-        cached = self._standings.get((wanted.entity, wanted.resource))
-        if cached is not None:
-            return cached
+    async def _all_standings(self, wanted: Sequence[Wanted]) -> dict[Bucketed, Standing]:
+        """Whose limits count, for each entity and resource that is wanted; all that isn't cached is read together."""
         ticket = self._standings.ticket()
-        own, record = await self._resolve(wanted.entity, wanted.resource)
-        ancestors: tuple[tuple[str, Resolved], ...] = ()
-        if record is not None and record.cascade:
-            ancestors = await self._resolve_ancestors(record, wanted.resource)
-        standing = Standing(own, ancestors)
-        self._standings.put(ticket, (wanted.entity, wanted.resource), standing)
-        return standing
+        cached = {pair: self._standings.get(pair) for pair in dict.fromkeys((w.entity, w.resource) for w in wanted)}
+        standings = {pair: standing for pair, standing in cached.items() if standing is not None}
+        missing = [pair for pair, standing in cached.items() if standing is None]
+        if missing:
+            read = await self._resolve(missing)
+            ancestors = await self._resolve_ancestors(
+                {pair: record for pair, (_, record) in read.items() if record is not None and record.cascade}
+            )
+            for pair, (own, _) in read.items():
+                standings[pair] = Standing(own, ancestors.get(pair, ()))
+                self._standings.put(ticket, pair, standings[pair])
+        return standings
 
-    async def _resolve(self, entity: str, resource: str) -> tuple[Resolved, Entity | None]:
+    async def _resolve(self, pairs: Sequence[Bucketed]) -> dict[Bucketed, tuple[Resolved, Entity | None]]:
+        """The limits in force for entities on resources, and the entities' records, in one read."""
         namespace = await self.namespace_id()
-        levels = levels_for(entity, resource)
-        keys = [DocumentKey(namespace, Kind.LIMITS, level.id) for level in levels]
-        *found, record = await self._get([*keys, DocumentKey(namespace, Kind.ENTITY, entity)])
-        return resolve(levels, [_limits(document) for document in found]), _entity(entity, record)
+        keys = []
+        for entity, resource in pairs:
+            keys += [DocumentKey(namespace, Kind.LIMITS, level.id) for level in levels_for(entity, resource)]
+            keys.append(DocumentKey(namespace, Kind.ENTITY, entity))
+        once = list(dict.fromkeys(keys))
+        found = dict(zip(once, await self._get(once), strict=True))
+        documents = [found[key] for key in keys]
+        resolved = {}
+        for number, (entity, resource) in enumerate(pairs):
+            *limits, record = documents[5 * number : 5 * number + 5]
+            in_force = resolve(levels_for(entity, resource), [_limits(document) for document in limits])
+            resolved[entity, resource] = in_force, _entity(entity, record)
+        return resolved
 
-    async def _resolve_ancestors(self, record: Entity, resource: str) -> tuple[tuple[str, Resolved], ...]:
-        """All ancestors by the recorded path at once; those that it doesn't know, one after another."""
-        namespace = await self.namespace_id()
-        known: dict[str, Entity | None] = {}
-        resolved: dict[str, Resolved] = {}
-        missing: Sequence[str] = record.path or ((record.parent,) if record.parent else ())
+    async def _resolve_ancestors(
+        self, records: Mapping[Bucketed, Entity]
+    ) -> dict[Bucketed, tuple[tuple[str, Resolved], ...]]:
+        """All ancestors by the recorded paths at once; those that the paths don't know, one generation after another."""
+        found: dict[Bucketed, tuple[Resolved, Entity | None]] = {}
+        missing = [
+            (ancestor, resource)
+            for (_, resource), record in records.items()
+            for ancestor in record.path or ((record.parent,) if record.parent else ())
+        ]
+        paths: dict[Bucketed, tuple[str, ...]] = {}
         while missing:
-            keys = []
-            for entity in missing:
-                keys += [DocumentKey(namespace, Kind.LIMITS, level.id) for level in levels_for(entity, resource)]
-                keys.append(DocumentKey(namespace, Kind.ENTITY, entity))
-            documents = await self._get(keys)
-            for number, entity in enumerate(missing):
-                *found, ancestor = documents[5 * number : 5 * number + 5]
-                known[entity] = _entity(entity, ancestor)
-                resolved[entity] = resolve(levels_for(entity, resource), [_limits(item) for item in found])
-            path, unread = climb(record, known)
-            missing = tuple(name for name in (unread,) if name) + tuple(name for name in path if name not in resolved)
-            missing = tuple(dict.fromkeys(missing))
-        return tuple((entity, resolved[entity]) for entity in path)
+            found |= await self._resolve(list(dict.fromkeys(missing)))
+            known = {entity: record for (entity, _), (_, record) in found.items()}
+            missing = []
+            for pair, record in records.items():
+                paths[pair], unread = climb(record, known)
+                wanted = [*paths[pair], *([unread] if unread is not None else [])]
+                missing += [(entity, pair[1]) for entity in wanted if (entity, pair[1]) not in found]
+        return {pair: tuple((name, found[name, pair[1]][0]) for name in path) for pair, path in paths.items()}
 
     async def _no_limits(self, wanted: Wanted) -> ConfigError:
         names = await self.resources()
@@ -169,7 +184,7 @@ class Configuration:
     ) -> None:
         level = Level(entity, resource)
         document = Document(
-            await self._limits_key(level), limits_body(check_limits(limits)), self._new_version(), _filed(level)
+            await self._limits_key(level), limits_body(check_limits(limits)), new_version(self._client), _filed(level)
         )
         await self._write([Put(document, _expected(expect))], f"limits of {level}")
 
@@ -184,7 +199,7 @@ class Configuration:
     async def resolve_limits(self, resource: str, *, entity: str) -> Resolved:
         check_resource(resource)
         check_name(entity, "entity")
-        resolved, _ = await self._resolve(entity, resource)
+        resolved, _ = (await self._resolve([(entity, resource)]))[entity, resource]
         return resolved
 
     async def resources(self) -> list[str]:
@@ -251,7 +266,7 @@ class Configuration:
         while unread is not None:
             known |= await self._entities([unread])
             path, unread = climb(entity, known)
-        placed = Entity(entity.id, entity.parent, entity.cascade, entity.metadata, path, self._new_version())
+        placed = Entity(entity.id, entity.parent, entity.cascade, entity.metadata, path, new_version(self._client))
         writes: list[Write] = [Put(await self._entity_document(placed), expect)]
         for ancestor in known.values():
             if ancestor is not None:
@@ -261,7 +276,7 @@ class Configuration:
                     ancestor.cascade,
                     ancestor.metadata,
                     ancestor.path,
-                    self._new_version(),
+                    new_version(self._client),
                 )
                 writes.append(Put(await self._entity_document(touched), Version(ancestor.version)))
         return placed, writes
@@ -278,35 +293,18 @@ class Configuration:
 
     # --- documents ---
 
-    def _new_version(self) -> str:
-        return f"{self._rng.getrandbits(64):016x}"
-
     async def _get(self, keys: Sequence[DocumentKey]) -> Sequence[Document | None]:
-        found = await self._store.get(keys)
-        if isinstance(found, Unknown | Unreached):
-            raise unavailable(found, "reading the configuration")
-        return found
+        return await read(self._client, keys, "reading the configuration")
 
     async def _list(self, kind: Kind, *, under: tuple[str, str] | None = None) -> list[Document]:
         namespace = await self.namespace_id()
-        documents: list[Document] = []
-        after: str | None = None
-        while True:
-            page = await self._store.list(namespace, kind, under=under, after=after)
-            if isinstance(page, Unknown | Unreached):
-                raise unavailable(page, "listing the configuration")
-            documents += page.documents
-            after = page.after
-            if after is None:
-                return documents
+        return await list_all(self._client, namespace, kind, "listing the configuration", under=under)
 
     async def _write(self, writes: Sequence[Write], what: str, why: str = "") -> None:
-        outcome = await self._store.write(writes)
-        self._standings.clear()
-        if isinstance(outcome, Unknown | Unreached):
-            raise unavailable(outcome, f"writing {what}")
-        if isinstance(outcome, Mismatch):
-            raise Conflict(f"{what}: {why or 'somebody else changed it first; read it again and decide anew'}")
+        try:
+            await write_or_conflict(self._client, writes, what, why)
+        finally:
+            self._standings.clear()
 
 
 def _limits(document: Document | None) -> tuple[Limit, ...] | None:

@@ -5,19 +5,21 @@ could not be sent at once, until their lease expires. It holds leases weakly: on
 lapses. It starts with the first lease or end, and goes when nothing was left to keep for a moment.
 
 A renewal that gets no answer is tried again soon; the lease is lost only when its time is over, or the store says so.
-Paused for longer than a lease lives, the keeper finds it lapsed at the store: a renewal never brings it back.
+Paused for longer than a lease lives, the keeper finds it lapsed at the store: a renewal never brings it back. Renewals
+come first: between two ends, which may take long to send, it looks whether one is due.
 """
 
 from __future__ import annotations
 
+import logging
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from sluice.core.bounds import NS_PER_SECOND
+from sluice.core.bounds import NS_PER_SECOND, PPM
 from sluice.core.errors import SluiceError
 from sluice.core.events import EndFailed, LeaseEnded
 from sluice.core.requests import Failure, Gone, Renew, Renewed, Unreached
-from sluice.flow.persist import FIRST_GAP_NS
+from sluice.flow.persist import LAST_GAP_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,14 +32,16 @@ if TYPE_CHECKING:
 LINGER_NS: Final = NS_PER_SECOND
 """The keeper looks around at least so often, and goes when it finds nothing twice."""
 
-RETRY_PART: Final = 12
-"""After a renewal without an answer, the next is tried a twelfth of the time to live later."""
+RETRY_PART: Final = 24
+"""After a renewal without an answer, the next is tried a part of the time to live later, this one at most."""
 
 MAX_BATCH: Final = 100
 """Renewals sent together."""
 
 CLOSE_NS: Final = 2 * NS_PER_SECOND
 """Closing tries for so long to send what is pending."""
+
+logger = logging.getLogger("sluice")
 
 
 class Keeper:
@@ -48,12 +52,12 @@ class Keeper:
         self._lock = client.scope.lock()
         self._leases: dict[int, weakref.ref[Lease]] = {}
         self._retry_at_ns: dict[int, int] = {}
-        self._ends: list[End] = []
+        self._ends: dict[int, End] = {}
         self._wake = client.scope.gate()
         self._over: Gate | None = None
         self._closing = False
 
-    # --- what the flows call; none of it waits ---
+    # --- what the flows call; only `finish` waits ---
 
     def watch(self, lease: Lease) -> None:
         """Renew this lease until it ends or is dropped."""
@@ -64,30 +68,60 @@ class Keeper:
     def adopt(self, work: End) -> None:
         """Own an end from before it is sent, so that it is not lost with whoever sends it."""
         with self._lock:
-            if work not in self._ends:
-                self._ends.append(work)
+            self._ends[id(work)] = work
 
-    def review(self, work: End) -> None:
-        """An end was tried: it is over, or it is the keeper's to go on with."""
+    async def finish(self, work: End, until_ns: int) -> bool:
+        """Send an end that was adopted; if somebody is at it, wait for that first. Whether nothing is left."""
+        while not work.done:
+            sender = self._claim(work)
+            if sender is None:
+                await self._push(work, until_ns)
+                break
+            if not await sender.wait(until_ns):
+                break
+        return work.done
+
+    def _claim(self, work: End) -> Gate | None:
+        """Be the one who sends it, or get the gate of whoever is."""
+        with self._lock:
+            if work.sender is None:
+                work.sender = self._client.scope.gate()
+                return None
+            return work.sender
+
+    async def _push(self, work: End, until_ns: int) -> None:
+        """Send what is left of an end that was claimed, and let go of it."""
+        try:
+            await work.push(self._client, until_ns)
+        finally:
+            self._let_go(work)
+
+    def _let_go(self, work: End) -> None:
+        with self._lock:
+            sender, work.sender = work.sender, None
+            over = work.done and self._ends.pop(id(work), None) is not None
+        if sender is not None:
+            sender.set()
         if not work.done:
             self._start()
-            return
-        with self._lock:
-            if work not in self._ends:
-                return
-            self._ends.remove(work)
-        if not work.undoes:
+        elif over and not work.undoes:
             self._client.tell(LeaseEnded(work.lease_id))
+            self._client.lines.nudge(work.keys)
 
     def _start(self) -> None:
+        """See to it that the keeper runs and looks at what is new."""
         with self._lock:
-            running = self._over is not None
-            if not running:
-                self._over = self._client.scope.gate()
-        if running:
-            self._wake.set()
-        else:
+            if self._over is not None:
+                self._wake.set()
+                return
+            if self._closing:
+                return
+            self._over = self._client.scope.gate()
+        try:
             self._client.scope.spawn(self._run(), "sluice keeper")
+        except RuntimeError as error:  # no thread to be had, as when the interpreter ends: closing sends what is left
+            logger.warning("the keeper could not be started, so leases may lapse: %s", error)
+            self._over = None
 
     # --- its life ---
 
@@ -106,10 +140,10 @@ class Keeper:
         nothing_seen = False
         while True:
             await self._renew_due()
-            await self._push_ends()
+            await self._push_due()
             with self._lock:
                 self._forget_ended()
-                nothing = not self._leases and all(work.in_hand for work in self._ends)
+                nothing = not self._leases and all(work.sender is not None for work in self._ends.values())
                 if (nothing and nothing_seen) or self._closing:
                     self._over = None
                     return
@@ -120,7 +154,7 @@ class Keeper:
     def _forget_ended(self) -> None:
         for number, reference in list(self._leases.items()):
             lease = reference()
-            if lease is None or lease.ended or lease.lost:
+            if lease is None or lease.ended or lease.known_lost:
                 del self._leases[number]
                 self._retry_at_ns.pop(number, None)
 
@@ -130,29 +164,32 @@ class Keeper:
         return [lease for lease in found if lease is not None and not lease.ended]
 
     def _due_ns(self, lease: Lease) -> int:
-        return max(lease.renew_at_steady_ns, self._retry_at_ns.get(id(lease), 0))
+        """When to renew it next, or to find that it is lost."""
+        return min(max(lease.renew_at_steady_ns, self._retry_at_ns.get(id(lease), 0)), lease.expires_steady_ns)
+
+    def _waiting(self) -> list[End]:
+        """The ends that nobody is at."""
+        with self._lock:
+            return [work for work in self._ends.values() if work.sender is None]
 
     def _next_ns(self) -> int:
-        now_ns = self._client.clock.steady_ns()
-        soon_ns = now_ns + (FIRST_GAP_NS * 8 if self._ends else LINGER_NS)
-        return min([soon_ns, *(self._due_ns(lease) for lease in self._alive())])
+        soon_ns = self._client.clock.steady_ns() + LINGER_NS
+        ends = [work.retry_at_ns for work in self._waiting()]
+        return min([soon_ns, *ends, *(self._due_ns(lease) for lease in self._alive())])
 
     # --- renewing ---
 
     async def _renew_due(self) -> None:
-        clock = self._client.clock
+        now_ns = self._client.clock.steady_ns()
         leases = self._alive()
-        now_ns = clock.steady_ns()
-        if not any(self._due_ns(lease) <= now_ns for lease in leases):
-            return
-        due = [lease for lease in leases if not lease.lost]
         for lease in leases:
             if lease.lost:
                 lease.lose("it could not be renewed in time")
-        requests = [(lease, request) for lease in due for request in lease.renewals()]
+        if not any(self._due_ns(lease) <= now_ns for lease in leases):
+            return
+        requests = [(lease, request) for lease in leases if not lease.lost for request in lease.renewals()]
         for start in range(0, len(requests), MAX_BATCH):
-            batch = requests[start : start + MAX_BATCH]
-            await self._renew(batch)
+            await self._renew(requests[start : start + MAX_BATCH])
 
     async def _renew(self, batch: list[tuple[Lease, Renew]]) -> None:
         clock = self._client.clock
@@ -168,7 +205,9 @@ class Keeper:
                 self._retry_at_ns.pop(id(lease), None)
                 lease.trust_from(steady_ns, wall_ns)
             else:
-                self._retry_at_ns[id(lease)] = clock.steady_ns() + lease.ttl_ns // RETRY_PART
+                jitter_ppm = self._client.rng.randrange(PPM // 2, PPM + 1)
+                gap_ns = lease.ttl_ns // RETRY_PART * jitter_ppm // PPM
+                self._retry_at_ns[id(lease)] = clock.steady_ns() + gap_ns
 
     async def _send(self, requests: list[Renew]) -> Sequence[Renewed | Gone | Failure]:
         try:
@@ -178,41 +217,56 @@ class Keeper:
 
     # --- bringing ends home ---
 
-    async def _push_ends(self) -> None:
-        with self._lock:
-            waiting = [work for work in self._ends if not work.in_hand]
-        for work in waiting:
-            await self._push(work, self._client.clock.steady_ns() + self._client.settings.timeout_ns)
-            if work.done:
-                self.review(work)
-            elif self._client.clock.steady_ns() >= work.expires_steady_ns:
-                self._give_up_on(work)
-
-    async def _push(self, work: End, until_ns: int) -> None:
-        try:
-            await work.push(self._client, until_ns)
-        except SluiceError as error:
-            work.why = str(error)
+    async def _push_due(self) -> None:
+        """Try each end that is due once. No retries in here: while it waits, the keeper would renew nothing."""
+        clock, rng = self._client.clock, self._client.rng
+        for work in self._waiting():
+            if work.retry_at_ns > clock.steady_ns():
+                continue
+            if self._closing:
+                return
+            await self.finish(work, clock.steady_ns())
+            if not work.done:
+                work.tried(clock.steady_ns(), rng.randrange(PPM // 2, PPM + 1))
+                if clock.steady_ns() >= work.expires_steady_ns:
+                    self._give_up_on(work)
+            await self._renew_due()
 
     def _give_up_on(self, work: End) -> None:
         with self._lock:
-            self._ends.remove(work)
-        self._client.tell(EndFailed(work.lease_id, work.unsettled, work.why))
+            given_up = self._ends.pop(id(work), None) is not None
+        if given_up and not work.done:
+            self._client.tell(EndFailed(work.lease_id, work.unsettled, work.why))
 
     async def close(self) -> None:
         """Send what is pending, for a moment, and be gone. What stays unsent is reported as lost."""
         with self._lock:
             self._closing = True
             over = self._over
-        self._wake.set()
-        until_ns = self._client.clock.steady_ns() + CLOSE_NS
+            self._wake.set()
+        clock = self._client.clock
+        until_ns = clock.steady_ns() + CLOSE_NS
         if over is not None:
             await over.wait(until_ns)
-        for work in list(self._ends):
-            await self._push(work, until_ns)
-            if work.done:
-                self.review(work)
-            else:
-                self._give_up_on(work)
-        with self._lock:
+        try:
+            await self._push_all(until_ns)
+        finally:
             self._closing = False
+        for work in list(self._ends.values()):
+            self._give_up_on(work)
+
+    async def _push_all(self, until_ns: int) -> None:
+        """Go round what is pending, so that no end waits behind another that can't be sent."""
+        clock = self._client.clock
+        while True:
+            for work in list(self._ends.values()):
+                if clock.steady_ns() >= until_ns:
+                    return
+                sender = self._claim(work)
+                if sender is None:
+                    await self._push(work, clock.steady_ns())
+                else:
+                    await sender.wait(until_ns)
+            if not self._ends or clock.steady_ns() + LAST_GAP_NS >= until_ns:
+                return
+            await self._client.sleep(LAST_GAP_NS)

@@ -11,9 +11,10 @@ from sluice.core.bucket import Bucket
 from sluice.core.errors import ConfigError
 from sluice.core.names import BucketKey, check_name, check_resource, entry_owner
 from sluice.core.needs import Wanted
-from sluice.core.requests import LimitStatus, Pause, Peek, Unknown, Unreached, seconds_up
+from sluice.core.requests import LimitStatus, Pause, Peek, seconds_up
 from sluice.flow.ask import Ask, seconds_ns
-from sluice.flow.persist import answered, sure, unavailable
+from sluice.flow.documents import bucket_page
+from sluice.flow.persist import sure, sure_batch
 
 if TYPE_CHECKING:
     from sluice.flow.client import Client
@@ -68,17 +69,17 @@ async def pause(client: Client, resource: str, seconds: float, entity: str) -> N
 
 async def leases(client: Client, resource: str | None, entity: str | None) -> list[HeldLease]:
     """Who holds slots. Listing may lag behind; what is listed is exact."""
+    under = _under(resource, entity)
     namespace = await client.configuration.namespace_id()
     held: list[HeldLease] = []
     after: str | None = None
     while True:
-        page = await client.store.buckets(namespace, under=_under(resource, entity), after=after)
-        if isinstance(page, Unknown | Unreached):
-            raise unavailable(page, "listing leases")
+        page = await bucket_page(client, namespace, "listing leases", under=under, after=after)
         keys = [BucketKey.parse(namespace, text) for text in page.keys]
         keys = [key for key in keys if resource in {None, key.resource} and entity in {None, key.entity}]
-        for key, answer in zip(keys, await client.store.peek([Peek(key) for key in keys]), strict=True):
-            peeked = answered(answer, "listing leases")
+        requests = [Peek(key) for key in keys]
+        answers = await sure_batch(client, client.store.peek, requests, "listing leases") if requests else []
+        for key, peeked in zip(keys, answers, strict=True):
             held += _held(key, peeked.image, peeked.now_ns)
         after = page.after
         if after is None:
@@ -86,11 +87,11 @@ async def leases(client: Client, resource: str | None, entity: str | None) -> li
 
 
 def _under(resource: str | None, entity: str | None) -> tuple[str, str] | None:
+    if resource is not None:
+        check_resource(resource)
     if entity is not None:
         return ("entity", check_name(entity, "entity"))
-    if resource is not None:
-        return ("resource", check_resource(resource))
-    return None
+    return None if resource is None else ("resource", resource)
 
 
 def _held(key: BucketKey, image: Bucket, now_ns: int) -> list[HeldLease]:

@@ -18,7 +18,9 @@ from sluice.core import bucket as core
 from sluice.core.bounds import NS_PER_MS, NS_PER_SECOND
 from sluice.core.requests import Denied, Granted, Part, Peek, Take
 from sluice.flow.attempt import attempt
-from sluice.flow.lease import Lease, Turn, finish_end, new_lease_id
+from sluice.flow.ending import finish_end
+from sluice.flow.hold import Turn, new_lease_id
+from sluice.flow.lease import Lease
 from sluice.flow.persist import sure
 
 if TYPE_CHECKING:
