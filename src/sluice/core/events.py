@@ -78,4 +78,24 @@ class RateClamped:
     limit: str
 
 
-Event = TakeGranted | TakeDenied | TakeDegraded | LeaseEnded | LeaseLapsed | EndFailed | SettleCapped | RateClamped
+@dataclass(frozen=True, slots=True)
+class ClockCorrected:
+    """This host's clock is more than a second off the engine's: ``offset_ns`` is added to it from now on, ``by_ns``
+    more than before. Below 0 the clock is ahead.
+    """
+
+    offset_ns: int
+    by_ns: int
+
+
+Event = (
+    TakeGranted
+    | TakeDenied
+    | TakeDegraded
+    | LeaseEnded
+    | LeaseLapsed
+    | EndFailed
+    | SettleCapped
+    | RateClamped
+    | ClockCorrected
+)
