@@ -12,8 +12,10 @@ class Fault(StrEnum):
     REPLY_LOST = "reply lost after it was applied"
     DUPLICATED = "request duplicated"
     DELAYED = "request delayed past its time-out"
+    OVERTAKEN = "request overtaken by later ones"
+    REPLY_SLOW = "reply slow"
     CANCELLED = "client cancelled"
-    KILLED = "client killed"
+    KILLED = "client killed, and restarted"
     FROZEN = "client paused past its TTL"
     UNAVAILABLE = "store unavailable for a while"
     CLOCK_OFFSET = "wall clock offset"
@@ -22,7 +24,7 @@ class Fault(StrEnum):
     LIMITS_CHANGED = "limits changed in flight"
 
 
-NETWORK_ONCE = (Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.DELAYED)
+NETWORK_ONCE = (Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.DELAYED, Fault.OVERTAKEN, Fault.REPLY_SLOW)
 NETWORK = (*NETWORK_ONCE, Fault.DUPLICATED)
 
 
@@ -42,14 +44,16 @@ class Faults:
                 Fault.REPLY_LOST: 15,
                 Fault.DUPLICATED: 12,
                 Fault.DELAYED: 10,
+                Fault.OVERTAKEN: 20,
+                Fault.REPLY_SLOW: 20,
                 Fault.CANCELLED: 60,
                 Fault.KILLED: 120,
                 Fault.FROZEN: 150,
-                Fault.UNAVAILABLE: 120,
+                Fault.UNAVAILABLE: 180,
                 Fault.CLOCK_OFFSET: 300,
                 Fault.CLOCK_STEPPED: 120,
                 Fault.CLOCK_FAST: 200,
-                Fault.LIMITS_CHANGED: 200,
+                Fault.LIMITS_CHANGED: 300,
             }
         )
 
@@ -57,6 +61,10 @@ class Faults:
     def none(cls) -> "Faults":
         """A world in which nothing goes wrong."""
         return cls({})
+
+    def calmed(self) -> "Faults":
+        """None of them, counted with these."""
+        return replace(self, per_mille={})
 
     def without(self, *kinds: Fault) -> "Faults":
         """The same, but these never strike."""

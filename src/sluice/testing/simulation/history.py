@@ -110,6 +110,14 @@ class InDoubt:
 
 
 @dataclass(frozen=True, slots=True)
+class NotReached:
+    """A call was turned away before anything was decided."""
+
+    task: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
 class SlotsReaped:
     """The store tidied these away, by (limit, lease)."""
 
@@ -120,19 +128,34 @@ class SlotsReaped:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A client began to ask."""
+    """A client began to ask, at this moment of true time; what it asks for, by (bucket without namespace, limit)."""
 
     task: str
+    true_ns: int
+    needs: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the client was told in the end: "granted", "denied", or the name of an error."""
+    """What the client was told in the end: "granted", "denied", "degraded", "cancelled", or the name of an error.
+
+    ``starts``: it acts on a grant from now on, and not first when its turn comes.
+    """
 
     task: str
     answer: str
     lease: str
     store_now_ns: int
+    starts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """A resource's limits were set; asks that begin from ``in_force_ns`` of true time on must go by them."""
+
+    resource: str
+    limits: tuple[tuple[str, int, int], ...]  # limit, capacity, interval (0 for slots)
+    in_force_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +192,31 @@ class NotTold:
     lease: str
 
 
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """A client learnt that it has lost a lease that it holds. ``kept``: its keeper was to renew it."""
+
+    task: str
+    lease: str
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the store holds in the end of one bucket, by limit.
+
+    ``rates``: when full again, and the interval; ``slots``: for each lease, how many and until when; ``used``: tokens
+    and slots counted as used; and the end of the pause.
+    """
+
+    now_ns: int
+    bucket: str
+    rates: tuple[tuple[str, int, int], ...]
+    slots: tuple[tuple[str, str, int, int], ...]  # limit, lease, slots, expires
+    used: tuple[tuple[str, int], ...]
+    paused_until_ns: int
+
+
 Record = (
     Took
     | Refused
@@ -179,10 +227,14 @@ Record = (
     | SlotsReaped
     | BucketPaused
     | InDoubt
+    | NotReached
     | Asked
     | Answered
+    | LimitsChanged
     | Believed
     | Leaving
     | Left
     | NotTold
+    | Lapsed
+    | Stored
 )

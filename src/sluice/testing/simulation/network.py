@@ -17,15 +17,16 @@ from sluice.core.requests import (
     Reap,
     Release,
     Renew,
+    Repair,
     Settle,
     Take,
     Unknown,
     Unreached,
 )
 from sluice.ports import Store, Traits
-from sluice.testing.simulation import history
 from sluice.testing.simulation.faults import NETWORK, NETWORK_ONCE, Fault, Faults
 from sluice.testing.simulation.history import GHOST, InDoubt, NotReached, Record
+from sluice.testing.simulation.history import Stored as Holding
 from sluice.testing.simulation.records import Turns, record_of, stored
 from sluice.testing.simulation.setting import MS
 from sluice.testing.simulation.world import Process, SimClock, World, at_once, suspended
@@ -49,7 +50,7 @@ class Network:
     calls: int = 0
     story: list[tuple[int, str, object]] = field(default_factory=list)
     shows_state: bool = False
-    seen: dict[BucketKey, history.Stored] = field(default_factory=dict)
+    seen: dict[BucketKey, Holding] = field(default_factory=dict)
 
     def tell(self, who: str, what: object) -> None:
         self.story.append((self.world.now_ns, who, what))
@@ -62,7 +63,7 @@ class Network:
     def store_now_ns(self) -> int:
         return self.store_clock.now_ns()
 
-    def look(self, key: BucketKey) -> history.Stored:
+    def look(self, key: BucketKey) -> Holding:
         """What the store holds of a bucket, as the store itself says."""
         (peeked,) = at_once(self.store.peek([Peek(key)]))
         if not isinstance(peeked, Peeked):
@@ -74,7 +75,7 @@ class Network:
         keys = [part.key for part in request.parts] if isinstance(request, Take) else [request.key]
         for key in keys:
             if not self.shows_state:
-                self.seen.setdefault(key, history.Stored(0, "", (), (), (), 0))
+                self.seen.setdefault(key, Holding(0, "", (), (), (), 0))
                 continue
             now_holds = self.look(key)
             if now_holds != self.seen.get(key):

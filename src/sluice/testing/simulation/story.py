@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
-from typing import Final
+from typing import Any, Final
 
 from sluice.testing.simulation.history import (
     Answered,
@@ -14,19 +13,25 @@ from sluice.testing.simulation.history import (
     Charged,
     Corrected,
     InDoubt,
+    Lapsed,
     Leaving,
     Left,
+    LimitsChanged,
+    NotReached,
     NotTold,
     Refused,
     SlotsReaped,
     SlotsRenewed,
     SlotsReturned,
+    Stored,
     Took,
     TurnGivenUp,
 )
 
 MAX_REPLAYS: Final = 400
 """How often a failing run is replayed in search of a smaller one."""
+
+NOBODY: Final = ""
 
 
 def shrunk(notable: Iterable[str], fails: Callable[[frozenset[str]], bool]) -> frozenset[str]:
@@ -59,47 +64,86 @@ def told(story: Sequence[tuple[int, str, object]], last: int | None = None) -> s
 
 
 def _line(who: str, what: object) -> str:
-    match what:
-        case str():
-            return f"{who:<12} {what}"
-        case Took():
-            turn = f", turn in {_ms(what.turn_ns - what.now_ns)}" if what.turn_ns > what.now_ns else ""
-            again = " again" if what.repeated else ""
-            return f"{what.task:<12} takes{again} {_charges(what.charges)} as {what.lease}{turn}"
-        case Refused():
-            blocking = ", ".join(f"{bucket} {limit}" for bucket, limit in sorted(what.blocking))
-            return f"{what.task:<12} is refused {_charges(what.charges)} by {blocking}, retry in {_ms(what.retry_in_ns)}"
-        case Corrected():
-            return f"{what.task:<12} corrects {_tokens(what.tokens)}"
-        case TurnGivenUp():
-            fate = "it goes back" if what.returned else "it stays spent"
-            return f"{what.task:<12} gives a turn of {what.amount} of {what.bucket} {what.limit} up: {fate}"
-        case SlotsReturned():
-            fate = f"corrects {_tokens(what.tokens)}" if what.found else "nothing is there"
-            return f"{what.task:<12} releases {what.lease} in {what.bucket}: {fate}"
-        case SlotsRenewed():
-            return f"{'':<12} {what.lease} in {what.bucket} is {'renewed' if what.renewed else 'gone, not renewed'}"
-        case SlotsReaped():
-            return f"{'':<12} tidied away in {what.bucket}: {what.slots}"
-        case BucketPaused():
-            return f"{'':<12} {what.bucket} is paused for {_ms(what.until_ns - what.now_ns)}"
-        case InDoubt():
-            return f"{what.task:<12} has no answer to its {what.call}"
-        case Asked():
-            return f"{what.task:<12} asks"
-        case Answered():
-            return f"{what.task:<12} is told: {what.answer} {what.lease}"
-        case Believed():
-            held = ", ".join(f"{limit} of {bucket} as {lease}" for bucket, limit, lease in what.slots)
-            return f"{what.task:<12} acts on holding {held}"
-        case Leaving():
-            settled = f", settled at {dict(what.settled)}" if what.settled else ""
-            return f"{what.task:<12} leaves {what.lease}{', refunding' if what.refund else ''}{settled}"
-        case Left():
-            return f"{what.task:<12} has left {what.lease}"
-        case NotTold():
-            return f"{'':<12} the end of {what.lease} never reached the store"
-    raise TypeError(f"no words for {what!r} with {[item.name for item in fields(what)]}")  # type: ignore[arg-type]
+    if isinstance(what, str):
+        return f"{who:<12} {what}"
+    words = _WORDS[type(what)]
+    return f"{getattr(what, 'task', NOBODY):<12} {words(what)}"
+
+
+def _took(record: Took) -> str:
+    turn = f", turn in {_ms(record.turn_ns - record.now_ns)}" if record.turn_ns > record.now_ns else ""
+    again = " again" if record.repeated else ""
+    return f"takes{again} {_charges(record.charges)} as {record.lease}{turn}"
+
+
+def _refused(record: Refused) -> str:
+    blocking = ", ".join(f"{bucket} {limit}" for bucket, limit in sorted(record.blocking))
+    return f"is refused {_charges(record.charges)} by {blocking}, retry in {_ms(record.retry_in_ns)}"
+
+
+def _given_up(record: TurnGivenUp) -> str:
+    fate = "it goes back" if record.returned else "it stays spent"
+    return f"gives a turn of {record.amount} of {record.bucket} {record.limit} up: {fate}"
+
+
+def _returned(record: SlotsReturned) -> str:
+    fate = f"corrects {_tokens(record.tokens)}" if record.found else "nothing is there"
+    return f"releases {record.lease} in {record.bucket}: {fate}"
+
+
+def _renewed(record: SlotsRenewed) -> str:
+    return f"{record.lease} in {record.bucket} is {'renewed' if record.renewed else 'gone, not renewed'}"
+
+
+def _asked(record: Asked) -> str:
+    return "asks for " + ", ".join(f"{amount} of {bucket} {limit}" for bucket, limit, amount in record.needs)
+
+
+def _believed(record: Believed) -> str:
+    return "acts on holding " + ", ".join(f"{limit} of {bucket} as {lease}" for bucket, limit, lease in record.slots)
+
+
+def _leaving(record: Leaving) -> str:
+    settled = f", settled at {dict(record.settled)}" if record.settled else ""
+    return f"leaves {record.lease}{', refunding' if record.refund else ''}{settled}"
+
+
+def _stored(record: Stored) -> str:
+    """A bucket as it stands, in times from now, the store's clock."""
+    now_ns = record.now_ns
+    parts = []
+    if record.paused_until_ns > now_ns:
+        parts.append(f"paused for {_ms(record.paused_until_ns - now_ns)}")
+    for limit, full_at_ns, interval_ns in record.rates:
+        full = f"full in {_ms(full_at_ns - now_ns)}" if full_at_ns > now_ns else "full"
+        parts.append(f"{limit} {full} (a token in {_ms(interval_ns)})")
+    for limit, lease, amount, expires_ns in record.slots:
+        left = f"for {_ms(expires_ns - now_ns)}" if expires_ns > now_ns else "lapsed"
+        parts.append(f"{limit} held by {lease}{f' x{amount}' if amount > 1 else ''} {left}")
+    return f"  -> {record.bucket}: " + ("; ".join(parts) or "nothing")
+
+
+_WORDS: dict[type, Callable[[Any], str]] = {
+    Took: _took,
+    Refused: _refused,
+    Corrected: lambda record: f"corrects {_tokens(record.tokens)}",
+    TurnGivenUp: _given_up,
+    SlotsReturned: _returned,
+    SlotsRenewed: _renewed,
+    SlotsReaped: lambda record: f"tidied away in {record.bucket}: {record.slots}",
+    BucketPaused: lambda record: f"{record.bucket} is paused for {_ms(record.until_ns - record.now_ns)}",
+    InDoubt: lambda record: f"has no answer to its {record.call}",
+    NotReached: lambda record: f"is turned away with its {record.call}",
+    Asked: _asked,
+    Answered: lambda record: f"is told: {record.answer} {record.lease}",
+    LimitsChanged: lambda record: f"the limits of {record.resource} are changed to {record.limits}",
+    Believed: _believed,
+    Leaving: _leaving,
+    Left: lambda record: f"has left {record.lease}",
+    NotTold: lambda record: f"the end of {record.lease} never reached the store",
+    Lapsed: lambda record: f"has lost {record.lease}",
+    Stored: _stored,
+}
 
 
 def _charges(charges: Iterable[Charged]) -> str:

@@ -1,79 +1,38 @@
 """One simulated run: a store, some processes with their clients, their asks, and what befalls them.
 
-What a run is like (its limits, its entities, how many ask how often) is drawn from its seed. Faults strike during its
-first seconds; then everybody gets to the end, in bounded time, and the promises that speak of the end are checked.
+Faults strike while the processes ask; then everybody gets to the end, in bounded time, and what the store holds by
+then is compared with what the history comes to. A process that is killed is restarted at once under another name, as a
+supervisor would. A job whose turn comes later may be put back and done by another process.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
-from sluice.core.errors import SluiceError
 from sluice.core.events import EndFailed, Event
-from sluice.core.limits import Limit
+from sluice.core.limits import Limit, Rate
 from sluice.core.names import EVERYONE
 from sluice.flow.client import Client, Settings
 from sluice.flow.configure import Configuration
-from sluice.stores.memory import MemoryStore
-from sluice.testing.simulation.asks import MS, SECOND, Asker, Habits
+from sluice.testing.simulation.asks import Asker
 from sluice.testing.simulation.decisions import Decisions
 from sluice.testing.simulation.faults import Fault, Faults
-from sluice.testing.simulation.history import NotTold
+from sluice.testing.simulation.history import LimitsChanged, NotTold
+from sluice.testing.simulation.model import Broken
 from sluice.testing.simulation.network import Network, SimStore
-from sluice.testing.simulation.promises import Broken, Promises
-from sluice.testing.simulation.world import Process, SimClock, SimScope, Task, World
+from sluice.testing.simulation.promises import Promises
+from sluice.testing.simulation.setting import MS, SECOND, Setting
+from sluice.testing.simulation.world import Process, SimClock, SimScope, Task, World, at_once
 
-T = TypeVar("T")
-
-ANSWERED_WITHIN_NS = 30 * SECOND
+ANSWERED_WITHIN_NS: Final = 30 * SECOND
 """After the last fault, the longest wait and the longest hold, all is over within this."""
 
-
-@dataclass(frozen=True)
-class Setting:
-    """What a run is like, before anything goes wrong."""
-
-    limits: Mapping[str, Sequence[Limit]]
-    entities: Sequence[str] = (EVERYONE,)
-    parents: Mapping[str, str] = field(default_factory=dict)
-    processes: int = 3
-    asks: int = 8
-    joint: bool = True
-    asking_ns: int = 3 * SECOND
-    latency_ns: tuple[int, int] = (MS // 10, 20 * MS)
-    fail_open: bool = False
-    habits: Habits = Habits()
-
-    @classmethod
-    def drawn(cls, draw: random.Random) -> Setting:
-        """Any setting: small limits, so that they bind."""
-        ttl_ms = draw.choice((600, 1500))
-        slots = Limit("held", f"{draw.randrange(1, 4)} slots ttl {ttl_ms}ms", cost=draw.choice((0, 1, 1)))
-        fast = Limit("fast", f"{draw.choice((3, 7, 20))} per {draw.choice(('1s', '300ms'))}")
-        slow = Limit("slow", f"{draw.choice((2, 5))} per {draw.choice(('700ms', '3s'))} burst {draw.choice((2, 8))}")
-        shapes: tuple[tuple[Limit, ...], ...] = ((fast,), (slots,), (fast, slow), (fast, slots), (fast, slow, slots))
-        limits: dict[str, Sequence[Limit]] = {"api": draw.choice(shapes)}
-        if draw.random() < 0.3:
-            limits["db"] = draw.choice(shapes[1:])
-        entities: Sequence[str] = (EVERYONE,)
-        parents: dict[str, str] = {}
-        if draw.random() < 0.4:
-            entities, parents = ("ann", "bob"), {"ann": "org", "bob": "org"}
-            if draw.random() < 0.3:
-                parents["org"] = EVERYONE
-        return cls(
-            limits,
-            entities,
-            parents,
-            processes=draw.randrange(1, 4),
-            asks=draw.randrange(3, 8),
-            joint=draw.random() < 0.5,
-            fail_open=draw.random() < 0.1,
-        )
+MAX_RESTARTS: Final = 2
+MAX_REQUEUES: Final = 2
 
 
 @dataclass
@@ -84,53 +43,58 @@ class System:
     setting: Setting
     faults: Faults
     dropped: frozenset[str] = frozenset()
+    shows_state: bool = False
 
     def __post_init__(self) -> None:
+        setting = self.setting
         self.decisions = Decisions(self.seed, self.dropped)
         self.world = World(self.decisions)
         self.draw = self.decisions.stream("system")
         self.store_clock = SimClock(self.world)
-        store = MemoryStore(self.store_clock, nullcontext(), joint=self.setting.joint)
-        self.network = Network(self.world, store, self.store_clock, self.faults, self.setting.latency_ns)
-        steps_store = self.decisions.happens("store's clock steps", "store/clock", self.faults.often(Fault.CLOCK_STEPPED))
+        self.store = setting.engine.open(self.store_clock)
+        faults = self.faults.calmed() if setting.calm else self.faults
+        self.network = Network(
+            self.world, self.store, self.store_clock, faults, setting.latency_ns, shows_state=self.shows_state
+        )
+        steps_store = self.network.fires(Fault.CLOCK_STEPPED, "store/clock")
         if steps_store:
-            step_ns = self.draw.randrange(-5, 6) * SECOND
-            self.world.at(self.draw.randrange(self.setting.asking_ns), lambda: self._step_clock(self.store_clock, step_ns))
-        self.promises = Promises(steady_store=not steps_store)
-        self.admin = self._configuration("admin")
+            self._schedule_step(self.store_clock, self.draw.randrange(-5, 6) * SECOND, self.draw)
+        self.promises = Promises(steady_store=not steps_store, calm=setting.calm)
+        self.admins = [self._admin(name) for name in setting.namespaces]
         self.clients: dict[str, tuple[Process, Client]] = {}
+        self.keeping: dict[str, bool] = {}
         self.asking: list[Task] = []
-        self.errors: list[BaseException] = []
+        self.errors: list[Exception] = []
         self.read = 0
         self.world.after_step = self._check
 
     # --- before ---
 
-    def _configuration(self, name: str) -> Configuration:
-        process = Process(self.world, name, SimClock(self.world))
-        settings = Settings(config_ttl_ns=2 * SECOND)
-        rng = self.decisions.stream(f"{name}/rng")
-        return Configuration(self.network.store, process.clock, SimScope(process), rng, settings)
+    def _admin(self, namespace: str) -> Configuration:
+        """Somebody who sets limits, beside the faults."""
+        process = Process(self.world, f"admin of {namespace}", SimClock(self.world))
+        rng = self.decisions.stream(f"{process.name}/rng")
+        return Client(self.store, process.clock, SimScope(process), rng, Settings(namespace)).configuration
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Set limits and entities, start the processes, lay out their asks and what will befall them."""
         setting = self.setting
-        for resource, limits in setting.limits.items():
-            at_once(self.admin.set_limits(resource, limits, entity=None, expect=None))
-        for parent in sorted(set(setting.parents.values()) - {EVERYONE}):
-            self._create(parent, setting.parents.get(parent))
-        for entity in setting.entities:
-            if entity != EVERYONE:
-                self._create(entity, setting.parents.get(entity))
+        parents = sorted(set(setting.parents.values()) - {EVERYONE})
+        children = [entity for entity in setting.entities if entity != EVERYONE]
+        for admin in self.admins:
+            for resource, limits in setting.limits.items():
+                at_once(admin.set_limits(resource, limits, entity=None, expect=None))
+            for entity in [*parents, *children]:
+                parent = setting.parents.get(entity)
+                at_once(admin.create_entity(entity, parent=parent, cascade=True, metadata=None))
         for number in range(setting.processes):
-            self._start_process(f"p{number}", 0)
+            self._start_process(f"p{number}", setting.namespaces[number % len(setting.namespaces)])
         self._schedule_limit_change()
         self._schedule_outage()
 
-    def _create(self, entity: str, parent: str | None) -> None:
-        at_once(self.admin.create_entity(entity, parent=parent, cascade=True, metadata=None))
-
-    def _start_process(self, name: str, from_ns: int) -> None:
+    def _start_process(self, name: str, namespace: str) -> None:
+        setting = self.setting
+        from_ns = self.world.now_ns
         clock = SimClock(self.world)
         draw = self.decisions.stream(f"{name}/life")
         if self.network.fires(Fault.CLOCK_OFFSET, f"{name}/offset"):
@@ -139,37 +103,48 @@ class System:
             clock.fast_per_mille = 10
         process = Process(self.world, name, clock)
         process.on_error = self._failed
-        settings = Settings(config_ttl_ns=2 * SECOND, fail_open=self.setting.fail_open)
-        store = SimStore(self.network, process)
+        settings = Settings(namespace, fail_open=setting.fail_open, config_ttl_ns=setting.config_ttl_ns)
         rng = self.decisions.stream(f"{name}/rng")
-        client = Client(store, clock, SimScope(process), rng, settings, self._observe)
+        client = Client(SimStore(self.network, process), clock, SimScope(process), rng, settings, self._observe)
         self.clients[name] = (process, client)
-        for number in range(self.setting.asks):
-            at_ns = from_ns + draw.randrange(self.setting.asking_ns)
+        for number in range(setting.asks):
+            at_ns = from_ns + draw.randrange(setting.asking_ns)
             if self.decisions.happens("ask", f"{name}/{number}/asks", 1000):
-                self.world.at(at_ns, lambda number=number: self._ask(process, client, number))  # type: ignore[misc]
-        self._schedule_fate(process, draw, from_ns)
+                self.world.at(at_ns, self._asks(f"{name}/{number}", name))
+        self._schedule_fate(process, draw)
 
-    def _schedule_fate(self, process: Process, draw: random.Random, from_ns: int) -> None:
-        at_ns = from_ns + draw.randrange(self.setting.asking_ns)
+    def _schedule_fate(self, process: Process, draw: random.Random) -> None:
+        from_ns = self.world.now_ns
         if self.network.fires(Fault.KILLED, f"{process.name}/killed"):
-            self.world.at(at_ns, lambda: self._kill(process))
+            self.world.at(from_ns + draw.randrange(self.setting.asking_ns), lambda: self._kill(process))
         if self.network.fires(Fault.FROZEN, f"{process.name}/frozen"):
             for_ns = draw.randrange(SECOND // 2, 3 * SECOND)
             self.world.at(from_ns + draw.randrange(self.setting.asking_ns), lambda: process.freeze(for_ns))
         if self.network.fires(Fault.CLOCK_STEPPED, f"{process.name}/stepped"):
-            step_ns = draw.randrange(-20, 21) * SECOND
-            self.world.at(at_ns // 2, lambda: self._step_clock(process.clock, step_ns))
+            self._schedule_step(process.clock, draw.randrange(-20, 21) * SECOND, draw)
+
+    def _schedule_step(self, clock: SimClock, step_ns: int, draw: random.Random) -> None:
+        def step() -> None:
+            clock.offset_ns += step_ns
+
+        self.world.at(self.world.now_ns + draw.randrange(self.setting.asking_ns), step)
 
     def _schedule_limit_change(self) -> None:
-        if not self.network.fires(Fault.LIMITS_CHANGED, "limits"):
-            return
-        resource = sorted(self.setting.limits)[0]
-        changed = [_changed(limit, self.draw) for limit in self.setting.limits[resource]]
-        self.world.at(
-            self.draw.randrange(self.setting.asking_ns),
-            lambda: at_once(self.admin.set_limits(resource, changed, entity=None, expect=None)),
+        if self.network.fires(Fault.LIMITS_CHANGED, "limits"):
+            resource = min(self.setting.limits)
+            changed = [_changed(limit, self.draw) for limit in self.setting.limits[resource]]
+            at_ns = self.draw.randrange(self.setting.asking_ns)
+            self.world.at(at_ns, lambda: self._change_limits(resource, changed))
+
+    def _change_limits(self, resource: str, limits: list[Limit]) -> None:
+        for admin in self.admins:
+            at_once(admin.set_limits(resource, limits, entity=None, expect=None))
+        in_force_ns = self.world.now_ns + self.setting.config_ttl_ns
+        terms = tuple(
+            (limit.name, limit.rule.capacity, limit.rule.interval_ns if isinstance(limit.rule, Rate) else 0)
+            for limit in limits
         )
+        self.network.note(LimitsChanged(resource, terms, in_force_ns))
 
     def _schedule_outage(self) -> None:
         if self.network.fires(Fault.UNAVAILABLE, "store"):
@@ -179,16 +154,28 @@ class System:
 
     # --- what happens ---
 
-    def _ask(self, process: Process, client: Client, number: int) -> None:
+    def _asks(self, name: str, process_name: str, requeued: int = 0) -> Callable[[], None]:
+        return partial(self._ask, name, process_name, requeued)
+
+    def _ask(self, name: str, process_name: str, requeued: int) -> None:
+        process, client = self.clients[process_name]
         if process.dead:
             return
-        setting = self.setting
-        asker = Asker(self.network, process, client, number, setting.limits, setting.entities, setting.habits)
-        task = process.start(asker.run(), asker.name)
+        requeue = partial(self._requeue, name, requeued)
+        asker = Asker(name, self.network, process, client, self.setting, requeue)
+        task = process.start(asker.run(), name)
         self.asking.append(task)
-        if self.network.fires(Fault.CANCELLED, f"{asker.name}/cancelled"):
-            delay_ns = int(2 * SECOND * self.decisions.stream(f"{asker.name}/cancel").random() ** 3)
+        if self.network.fires(Fault.CANCELLED, f"{name}/cancelled"):
+            delay_ns = int(2 * SECOND * self.decisions.stream(f"{name}/cancel").random() ** 3)
             self.world.at(self.world.now_ns + delay_ns, lambda: self._cancel(task))
+
+    def _requeue(self, name: str, requeued: int, in_ns: int) -> None:
+        """A job is put back into the queue: when its turn comes, whichever process is free takes it up."""
+        alive = sorted(name for name, (process, _) in self.clients.items() if not process.dead)
+        if requeued < MAX_REQUEUES and alive:
+            taker = self.decisions.pick(f"{name}/requeued", alive)
+            self.network.tell(name, f"is put back into the queue, for {taker}")
+            self.world.at(self.world.now_ns + in_ns, self._asks(f"{name}+", taker, requeued + 1))
 
     def _cancel(self, task: Task) -> None:
         if task.process.frozen_until_ns > self.world.now_ns:
@@ -198,13 +185,11 @@ class System:
         self.world.cancel(task)
 
     def _kill(self, process: Process) -> None:
-        self.network.tell(process.name, "is killed")
+        self.network.tell(process.name, "is killed, and restarted")
         process.kill()
-        if not process.name.endswith("'"):
-            self._start_process(f"{process.name}'", self.world.now_ns)
-
-    def _step_clock(self, clock: SimClock, step_ns: int) -> None:
-        clock.offset_ns += step_ns
+        if process.name.count("'") < MAX_RESTARTS:
+            _, client = self.clients[process.name]
+            self._start_process(f"{process.name}'", client.settings.namespace)
 
     def _failed(self, task: Task) -> None:
         if isinstance(task.error, Exception):
@@ -231,18 +216,22 @@ class System:
         finally:
             for process, _ in self.clients.values():
                 process.kill()
+            at_once(self.store.close())
 
     def _run(self) -> None:
-        self.prepare()
+        self._prepare()
         asking_ends_ns = 2 * self.setting.asking_ns
         habits = self.setting.habits
         bound_ns = asking_ends_ns + habits.longest_wait_ns + 3 * habits.longest_hold_ns + ANSWERED_WITHIN_NS
         self.world.at(asking_ends_ns, lambda: None)
         self.world.run(lambda: self.world.now_ns >= asking_ends_ns and not self._unanswered(bound_ns))
-        closing = [process.start(client.close(), "close") for process, client in self.clients.values() if not process.dead]
+        living = [(process, client) for process, client in self.clients.values() if not process.dead]
+        closing = [process.start(client.close(), "close") for process, client in living]
         self.world.run(lambda: all(task.done for task in closing))
-        alive = frozenset(process.name for process, _ in self.clients.values() if not process.dead)
-        self.promises.conclude(self.network.store_now_ns(), alive)
+        for key in self.network.seen:
+            self.network.note(self.network.look(key))
+        self._check()
+        self.promises.conclude(self.network.store_now_ns(), frozenset(process.name for process, _ in living))
 
     def _unanswered(self, bound_ns: int) -> bool:
         waiting = [task for task in self.asking if not task.done]
@@ -256,27 +245,7 @@ def _changed(limit: Limit, draw: random.Random) -> Limit:
     rule = limit.rule
     factor = draw.choice((1, 2, 3))
     capacity = max(limit.cost, rule.capacity * factor // draw.choice((1, 2)), 1)
-    if hasattr(rule, "period_ns"):
+    if isinstance(rule, Rate):
         period_ns = rule.period_ns * draw.choice((1, 2)) // draw.choice((1, 2))
         return Limit(limit.name, replace(rule, capacity=capacity, period_ns=period_ns // MS * MS), cost=limit.cost)
     return Limit(limit.name, replace(rule, capacity=capacity), cost=limit.cost)
-
-
-def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Run what never suspends."""
-    try:
-        work.send(None)
-    except StopIteration as ended:
-        value: T = ended.value
-        return value
-    raise RuntimeError("this was to be done at once, and waits for something")
-
-
-def run(seed: str, setting: Setting | None = None, faults: Faults | None = None, dropped: frozenset[str] = frozenset()) -> System:
-    """Run one schedule to its end, or to the first promise that it breaks."""
-    made = System(seed, setting or Setting.drawn(random.Random(f"{seed}/setting")), faults or Faults.usual(), dropped)
-    made.run()
-    return made
-
-
-__all__ = ["Broken", "Setting", "SluiceError", "System", "run"]

@@ -13,14 +13,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sluice.testing.simulation.decisions import Decisions
 
 T = TypeVar("T")
 
-START_NS = 1_700_000_000_000_000_000
+START_NS = 1_700_002_798_000_000_000
+"""Two seconds before the hour, so that what is used is counted in more than one."""
+
 MAX_STEPS = 2_000_000
 
 
@@ -67,6 +69,16 @@ async def suspended() -> Any:
     return await _Suspend()
 
 
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Run what never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        value: T = ended.value
+        return value
+    raise RuntimeError("this was to be done at once, and waits for something")
+
+
 @dataclass(eq=False)
 class Task:
     """A coroutine of a process, and where it stands."""
@@ -80,7 +92,6 @@ class Task:
     cancel_pending: bool = False
     done: bool = False
     error: BaseException | None = None
-    log: list[str] = field(default_factory=list)
 
 
 class World:
@@ -113,10 +124,14 @@ class World:
             event()
             self.after_step()
 
+    def running(self) -> Task:
+        """The task that runs now; whatever is awaited, one does."""
+        if self.current is None:
+            raise Stuck("something is awaited, and no task runs")
+        return self.current
+
     async def sleep_until(self, time_ns: int) -> None:
-        task = self.current
-        assert task is not None
-        self.resume_at(task, time_ns, None)
+        self.resume_at(self.running(), time_ns, None)
         await suspended()
 
     def resume_at(self, task: Task, time_ns: int, value: object, ticket: int | None = None) -> None:
@@ -140,7 +155,7 @@ class World:
             move()
         except StopIteration:
             self._end(task, None)
-        except (Exception, Cancelled, Killed) as error:
+        except (Exception, Cancelled, Killed) as error:  # noqa: BLE001 - how a task ends is for others to judge
             self._end(task, error)
         finally:
             self.current = before
@@ -181,8 +196,7 @@ class SimGate:
         process.check_alive()
         if self._is_set:
             return True
-        task = world.current
-        assert task is not None
+        task = world.running()
         if process.clock.steady_ns() >= deadline_ns:
             await world.sleep_until(world.now_ns)
             return self._is_set
@@ -246,8 +260,7 @@ class SimScope:
         if self._process.dead:
             work.close()
             raise Killed
-        task = self._process.world.current
-        assert task is not None
+        task = self._process.world.running()
         task.shield += 1
         try:
             result = await work
