@@ -85,7 +85,7 @@ class Facade(Generic[S]):
             with _making.lock:
                 if not self._current():
                     self._scope = self._make_scope(self._clock)
-                    store = self._opener(self._clock, self._scope)
+                    store = self._opener(self._clock, self._scope, self._settings.timeout_ns)
                     self._client = Client(
                         store, self._clock, self._scope, random.Random(), self._settings, self._observer
                     )

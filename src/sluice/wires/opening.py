@@ -4,52 +4,68 @@
     sqlite:///relative/path.db          a file, relative to where the process runs
     sqlite:////absolute/path.db         a file
 
-Opening does no I/O; each process and each kind of facade gets a store of its own, on its first use.
+Opening does no I/O; each process and each kind of facade gets a store of its own, on its first use. An engine has a
+module of its own in each kind of wires, with a function ``opener`` that reads its URLs; it is imported when a URL first
+names it, so nobody needs the drivers, or the event loop, of what is not used.
 """
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from sluice.core.errors import ConfigError
 from sluice.ports import Clock, Scope, Store
 from sluice.stores.memory import MemoryState, MemoryStore
+from sluice.wires import sqlite_place
 
 
 class Opener(Protocol):
-    """Makes the store behind a URL, for one process."""
+    """Makes the store behind a URL, for one process. ``timeout_ns`` bounds each operation on it."""
 
-    def __call__(self, clock: Clock, scope: Scope, /) -> Store: ...
+    def __call__(self, clock: Clock, scope: Scope, timeout_ns: int, /) -> Store: ...
+
+
+ENGINES: Final = ("memory", "sqlite")
+"""The schemes, which are also the names of the modules that read them."""
 
 
 def blocking(url: str) -> Opener:
     """Read a URL for the blocking facade; raises `ConfigError` for one that names no store."""
-    return _read(url, {"memory": _memory})
+    return _read(url, "sluice.wires.blocking")
 
 
 def asynchronous(url: str) -> Opener:
     """Read a URL for the asyncio facade; raises `ConfigError` for one that names no store."""
-    return _read(url, {"memory": _memory})
+    return _read(url, "sluice.wires.aio")
 
 
 def default_url() -> str:
     """``$SLUICE_URL``, else a file of this user's."""
-    return os.environ.get("SLUICE_URL") or "memory://"
+    return os.environ.get("SLUICE_URL") or sqlite_place.default_url()
 
 
-def _read(url: str, known: Mapping[str, Callable[[str], Opener]]) -> Opener:
+def _read(url: str, wires: str) -> Opener:
     if not isinstance(url, str):
         raise ConfigError(f"a store is named by a URL such as 'sqlite:///quota.db', not {url!r}")
-    scheme = urlsplit(url).scheme
-    if scheme not in known:
-        schemes = ", ".join(f"{name}://" for name in sorted(known))
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise ConfigError(
+            f"store URL {url!r} can't be read: {error}; write for example 'sqlite:///quota.db'"
+        ) from error
+    if scheme == "memory":
+        return _memory(url)
+    if scheme not in ENGINES:
+        schemes = ", ".join(f"{name}://" for name in sorted(ENGINES))
         raise ConfigError(f"store URL {url!r} starts with none of {schemes}; write for example 'sqlite:///quota.db'")
-    return known[scheme](url)
+    read: Callable[[str], Opener] = import_module(f"{wires}.{scheme}").opener
+    return read(url)
 
 
 def _memory(url: str) -> Opener:
     if url != "memory://":
         raise ConfigError(f"store URL {url!r}: memory has no options, write 'memory://'")
     state = MemoryState()
-    return lambda clock, scope: MemoryStore(clock, scope.lock(), state)
+    return lambda clock, scope, _: MemoryStore(clock, scope.lock(), state)

@@ -77,8 +77,8 @@ class NotingStore:
 def _noting(url: str) -> Opener:
     opener = blocking(url)
 
-    def open_store(clock: Clock, scope: Scope) -> Store:
-        return cast("Store", NotingStore(opener(clock, scope)))
+    def open_store(clock: Clock, scope: Scope, timeout_ns: int) -> Store:
+        return cast("Store", NotingStore(opener(clock, scope, timeout_ns)))
 
     return open_store
 

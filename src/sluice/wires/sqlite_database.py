@@ -1,0 +1,240 @@
+"""This process's connection to a SQLite file, and the transactions on it: one at a time, whoever asks.
+
+    opened      when first needed: whose file it is, WAL, migrations
+    begun       short, jittered tries until the lock is there or time is up
+    decided     ``now`` is read; each job in turn; what has changed is saved once
+    committed   and only then does anybody learn an answer
+
+SQLite's own busy handler waits longer and longer, so whoever waits long loses to whoever has just come; here every
+waiter tries about once a millisecond, whatever its age. An error undoes the whole transaction. Whoever dies in it
+leaves nothing: the locks vanish with the process, and what was not committed is not read by anybody.
+"""
+
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from sluice.core.bounds import NS_PER_MS, NS_PER_SECOND
+from sluice.core.errors import ConfigError
+from sluice.core.requests import Failure, Unknown, Unreached
+from sluice.ports import Clock
+from sluice.stores.sqlite.statements import MIGRATIONS
+from sluice.stores.sqlite.transaction import Transaction
+from sluice.wires.sqlite_failures import failure_of, is_busy
+from sluice.wires.sqlite_forks import Opened, forking, keep, refuse_inherited
+from sluice.wires.sqlite_jobs import Job
+from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite_schema import migrate, version_of
+
+FIRST_GAP_NS: Final = NS_PER_MS // 20
+LAST_GAP_NS: Final = NS_PER_MS
+"""Between tries for a lock the gap grows from one to the other, by half each time."""
+
+BEGIN_WRITE: Final = "BEGIN IMMEDIATE"
+BEGIN_READ: Final = "BEGIN"
+
+T = TypeVar("T")
+
+
+class _Broken(Exception):
+    """A job raised what no job should: its transaction was undone."""
+
+    def __init__(self, job: Job, error: Exception) -> None:
+        super().__init__(str(error))
+        self.job = job
+        self.error = error
+
+
+class Database:
+    """A file, as one process uses it. Threads take turns."""
+
+    def __init__(self, place: Place, clock: Clock) -> None:
+        self.place = place
+        self._clock = clock
+        self._turn = threading.RLock()
+        self._opened: list[Opened] = []
+        self._in_transaction = False
+        weakref.finalize(self, _close, self._opened)
+        forking.watch(self)
+
+    def run(self, lead: Job, gather: Callable[[], Sequence[Job]]) -> Sequence[Job]:
+        """Run jobs in one transaction, for as long as ``lead`` has time; those that are done now.
+
+        ``gather`` gives the jobs once the lock is held. What can't be begun fails ``lead`` alone. An interruption is
+        raised again, after the jobs of others got their certainty.
+        """
+        batch: Sequence[Job] = ()
+        committing = False
+        try:
+            with self._turn:
+                self._in_transaction = True
+                try:
+                    connection = self._begun(lead)
+                    batch = gather()
+                    answers = self._decide(connection, batch)
+                    committing = True
+                    connection.execute("COMMIT")
+                finally:
+                    self._end()
+        except sqlite3.Error as error:
+            return self._failed(error, batch or (lead,), committing=committing)
+        except ConfigError as error:
+            lead.fail(error)
+            return (lead,)
+        except _Broken as broken:
+            _answer_others(batch, broken.job, Unreached(f"it shared a transaction with what failed: {broken.error!r}"))
+            broken.job.fail(broken.error)
+            return batch
+        except BaseException:
+            why = "the transaction that it shared with others was interrupted"
+            _answer_others(batch, lead, Unknown(why) if committing else Unreached(why))
+            raise
+        for job, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, ConfigError):
+                job.fail(answer)
+            else:
+                job.answer(answer)
+        return batch
+
+    def _decide(self, connection: sqlite3.Connection, batch: Sequence[Job]) -> list[Any]:
+        transaction = Transaction(connection, self._clock.now_ns())
+        answers: list[Any] = []
+        for job in batch:
+            try:
+                answers.append(job.work(transaction))
+            except ConfigError as error:
+                answers.append(error)
+            except sqlite3.Error:
+                raise
+            except Exception as error:
+                raise _Broken(job, error) from error
+        transaction.save()
+        return answers
+
+    def _failed(self, error: sqlite3.Error, batch: Sequence[Job], *, committing: bool) -> Sequence[Job]:
+        try:
+            failure = failure_of(error, self.place, committing=committing)
+        except ConfigError as refused:
+            for job in batch:
+                job.fail(refused)
+        else:
+            for job in batch:
+                job.answer(failure)
+        return batch
+
+    def close(self) -> None:
+        """Let go of the file. It is opened again when it is needed again."""
+        with self._turn:
+            _close(self._opened)
+
+    # --- the connection ---
+
+    def _begun(self, lead: Job) -> sqlite3.Connection:
+        if not self._opened:
+            self._open(lead.until_ns)
+        connection = self._opened[0].connection
+        begin = BEGIN_WRITE if lead.writes else BEGIN_READ
+        _patiently(lambda: connection.execute(begin), lead.until_ns)
+        return connection
+
+    def _open(self, until_ns: int) -> None:
+        refuse_inherited(self.place.path)
+        self.place.make_ready()
+        connection = sqlite3.connect(self.place.path, timeout=0, isolation_level=None, check_same_thread=False)
+        self._opened.append(keep(connection, self.place.path))
+        try:
+            _patiently(lambda: _recognise(connection, self.place), until_ns)
+            _patiently(lambda: _share(connection, self.place), until_ns)
+            _patiently(lambda: _bring_up_to_date(connection, self.place), until_ns)
+        except BaseException:
+            _close(self._opened)
+            raise
+
+    def _end(self) -> None:
+        """Undo what was begun and not committed. A connection that can't even do that is given up."""
+        self._in_transaction = False
+        if self._opened and self._opened[0].connection.in_transaction:
+            try:
+                self._opened[0].connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                _close(self._opened)
+
+    # --- around a fork ---
+
+    def before_fork(self) -> None:
+        """Wait for the turn and close. A fork from within a transaction, in a signal handler, can't be waited for."""
+        self._turn.acquire()
+        if not self._in_transaction:
+            _close(self._opened)
+
+    def after_fork_in_parent(self) -> None:
+        self._turn.release()
+
+    def after_fork_in_child(self) -> None:
+        self._turn = threading.RLock()
+        self._opened.clear()
+
+
+def _close(opened: list[Opened]) -> None:
+    while opened:
+        opened.pop().close()
+
+
+def _answer_others(batch: Sequence[Job], owner: Job, answer: Failure) -> None:
+    for job in batch:
+        if job is not owner:
+            job.answer(answer)
+
+
+def _patiently(step: Callable[[], T], until_ns: int) -> T:
+    """Do something that others may be in the way of, trying until time is up."""
+    gap_ns = FIRST_GAP_NS
+    while True:
+        try:
+            return step()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic_ns() >= until_ns:
+                raise
+        time.sleep(random.uniform(gap_ns / 2, gap_ns) / NS_PER_SECOND)
+        gap_ns = min(gap_ns + gap_ns // 2, LAST_GAP_NS)
+
+
+@contextmanager
+def _within(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """A transaction of the opening."""
+    try:
+        connection.execute(begin)
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _recognise(connection: sqlite3.Connection, place: Place) -> None:
+    """Refuse what is not ours before anything of it is changed."""
+    with _within(connection, BEGIN_READ):
+        version_of(connection, place)
+
+
+def _share(connection: sqlite3.Connection, place: Place) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise ConfigError(
+            f"SQLite file {str(place.path)!r} can't be shared by processes where it is: its journal stays {mode!r}; "
+            "use a folder on a local disk"
+        )
+    connection.execute(f"PRAGMA synchronous = {place.synchronous}")
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, place: Place) -> None:
+    with _within(connection, BEGIN_READ):
+        current = version_of(connection, place) == len(MIGRATIONS)
+    if not current:
+        with _within(connection, BEGIN_WRITE):
+            migrate(connection, place)
