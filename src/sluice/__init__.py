@@ -54,7 +54,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in {"AsyncLease", "AsyncSluice"}:
-        from sluice import aio  # noqa: PLC0415 - importing asyncio costs more than all the rest
+        from sluice import aio  # importing asyncio costs more than all the rest
 
         return getattr(aio, name)
     raise AttributeError(f"module 'sluice' has no attribute {name!r}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from sluice.core.entities import Entity
+from sluice.core.errors import ConfigError
 from sluice.core.levels import Resolved
 from sluice.core.limits import Limit
 from sluice.core.requests import Denied, Need
-from sluice.facade import Facade, LeaseView
+from sluice.facade import Facade, Kinds, LeaseView, check_reactions
 from sluice.flow import acquire as taking
 from sluice.flow import namespaces, survey
 from sluice.flow.ask import Ask, read_ask, read_turn
@@ -18,7 +20,7 @@ from sluice.flow.client import Client
 from sluice.flow.configure import StoredLimits
 from sluice.flow.survey import HeldLease, Standing
 from sluice.ports import Clock, Scope
-from sluice.sync import Kinds, Lease, Sluice
+from sluice.sync import Lease, Sluice
 from sluice.wires.aio.scope import AioScope
 from sluice.wires.opening import asynchronous
 
@@ -83,42 +85,65 @@ class AsyncLease(LeaseView):
 class Acquiring:
     """A take that has not been sent yet: await it for the lease, or use it with ``async with``."""
 
-    def __init__(self, client: Client, ask: Ask, refund_on: Kinds, on_lost: Callable[[], object] | None) -> None:
-        self._client = client
+    def __init__(
+        self, here: Callable[[], Client], ask: Ask, refund_on: Kinds, on_lost: Callable[[], object] | None
+    ) -> None:
+        self._here = here
         self._ask = ask
         self._refund_on = refund_on
         self._on_lost = on_lost
-        self._lease: AsyncLease | None = None
+        self._leases: list[AsyncLease] = []
 
     async def _acquire(self) -> AsyncLease:
-        return AsyncLease(await taking.acquire(self._client, self._ask), self._refund_on, self._on_lost)
+        return AsyncLease(await taking.acquire(self._here(), self._ask), self._refund_on, self._on_lost)
 
     def __await__(self) -> Generator[Any, Any, AsyncLease]:
         return self._acquire().__await__()
 
     async def __aenter__(self) -> AsyncLease:
-        self._lease = await self._acquire()
-        return self._lease
+        lease = await self._acquire()
+        self._leases.append(lease)
+        return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._lease is not None
-        await self._lease.__aexit__(kind, error, trace)
+        await self._leases.pop().__aexit__(kind, error, trace)
 
 
 class AsyncSluice(Facade[DrainingScope]):
     """`Sluice` for asyncio: the same methods, awaited.
 
-    ``await sluice.acquire(...)`` gives a lease, ``async with sluice.acquire(...) as lease`` gives and ends one. It
-    belongs to the loop in which it is first used. Close it with `aclose`, or use ``async with``: an event loop that is
-    torn down cancels what is still being sent.
+    ``await sluice.acquire(...)`` gives a lease, ``async with sluice.acquire(...) as lease`` gives and ends one. Making
+    one binds no loop; it belongs to the loop in which it is used until that is closed, and then to the next. So one made
+    at import serves every ``asyncio.run``; two loops at once are refused. Close it with `aclose`, or use ``async with``:
+    an event loop that is torn down cancels what is being sent, and what is pending then waits for the next loop.
     """
 
     _read_url = staticmethod(asynchronous)
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def _make_scope(self, clock: Clock) -> DrainingScope:
         return clock.async_scope() if isinstance(clock, AsyncClock) else AioScope(clock)
+
+    def _belongs(self, client: Client) -> bool:
+        return super()._belongs(client) and self._loop is asyncio.get_running_loop()
+
+    def _make(self, before: Client | None) -> Client:
+        loop = asyncio.get_running_loop()
+        if before is None or not super()._belongs(before):
+            client = super()._make(before)
+        elif self._loop is not None and not self._loop.is_closed():
+            raise ConfigError(
+                f"{self!r} is in use in another event loop, which is still open; await its aclose() there first, or "
+                "make one for each loop"
+            )
+        else:
+            client = before
+            self._scope = self._make_scope(self._clock)
+            client.move_to(self._opener(self._clock, self._scope, self._settings.timeout_ns), self._scope)
+        self._loop = loop
+        return client
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,11 +155,14 @@ class AsyncSluice(Facade[DrainingScope]):
 
     async def aclose(self) -> None:
         """Finish what is pending, within seconds, and let go of the store. It can be used again afterwards."""
-        client = self._client
-        if client is not None and self._current():
-            self._client = None
-            await client.close()
-            await self._scope.drain()
+        if self._client is None or not super()._belongs(self._client):
+            return
+        client, scope = self._here(), self._scope
+        self._client = None
+        await client.keeper.close()
+        await scope.drain()  # what was cancelled is still being finished and undone
+        await client.close()
+        await scope.drain()
 
     # --- asking ---
 
@@ -165,7 +193,8 @@ class AsyncSluice(Facade[DrainingScope]):
             lease_id=lease_id,
             limits=limits,
         )
-        return Acquiring(self._here(), ask, refund_on, on_lost)
+        check_reactions(refund_on, on_lost)
+        return Acquiring(self._here, ask, refund_on, on_lost)
 
     @_as(Sluice.try_acquire)
     async def try_acquire(
@@ -194,6 +223,7 @@ class AsyncSluice(Facade[DrainingScope]):
             lease_id=lease_id,
             limits=limits,
         )
+        check_reactions(refund_on, on_lost)
         outcome = await taking.try_acquire(self._here(), ask)
         return outcome if isinstance(outcome, Denied) else AsyncLease(outcome, refund_on, on_lost)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, Self, TypeVar
 
+from sluice.core.errors import ConfigError
 from sluice.core.names import check_name
 from sluice.core.requests import seconds_up
 from sluice.flow.client import Client, Settings
@@ -31,7 +32,11 @@ class _Making:
 
 _making = _Making()
 
+_inherited: list[Client] = []
+"""What a forked child got from its parent: kept, so that nothing in there is closed under the parent's feet."""
+
 S = TypeVar("S", bound=Scope)
+Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class MakeOpener(Protocol):
@@ -67,6 +72,12 @@ class Facade(Generic[S]):
         self._opener = type(self)._read_url(self._url)
         max_retries = os.environ.get("SLUICE_MAX_RETRIES")
         self._settings = Settings.read(namespace, timeout, on_unavailable, config_ttl, max_retries)
+        if observer is not None and not callable(observer):
+            raise ConfigError(f"observer is called with each event, and {observer!r} can't be called")
+        if clock is not None and not (hasattr(clock, "now_ns") and hasattr(clock, "steady_ns")):
+            raise ConfigError(
+                f"clock has now_ns() and steady_ns(), as ManualClock of sluice.testing; {clock!r} has not"
+            )
         self._observer = observer
         self._clock = SystemClock() if clock is None else clock
         self._client = None
@@ -75,22 +86,28 @@ class Facade(Generic[S]):
     def _make_scope(self, clock: Clock) -> S:
         raise NotImplementedError
 
-    def _current(self) -> bool:
-        """Whether the client at hand is this process's own."""
-        return self._client is not None and self._client.process == self._scope.process()
-
     def _here(self) -> Client:
-        """This process's client; after a fork the child gets one of its own."""
-        if not self._current():
-            with _making.lock:
-                if not self._current():
-                    self._scope = self._make_scope(self._clock)
-                    store = self._opener(self._clock, self._scope, self._settings.timeout_ns)
-                    self._client = Client(
-                        store, self._clock, self._scope, random.Random(), self._settings, self._observer
-                    )
-        assert self._client is not None
-        return self._client
+        """The client that belongs where this runs; after a fork the child gets one of its own."""
+        client = self._client
+        if client is not None and self._belongs(client):
+            return client
+        with _making.lock:
+            client = self._client
+            if client is None or not self._belongs(client):
+                client = self._client = self._make(client)
+            return client
+
+    def _belongs(self, client: Client) -> bool:
+        """Whether a client may be used where this runs."""
+        return client.process == self._scope.process()
+
+    def _make(self, before: Client | None) -> Client:
+        """A client for this process. One that came with a fork stays as it is: its connections are the parent's."""
+        if before is not None:
+            _inherited.append(before)
+        self._scope = self._make_scope(self._clock)
+        store = self._opener(self._clock, self._scope, self._settings.timeout_ns)
+        return Client(store, self._clock, self._scope, random.Random(), self._settings, observer=self._observer)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r}, namespace={self._settings.namespace!r})"
@@ -104,7 +121,17 @@ class Facade(Generic[S]):
 
     def refresh(self) -> None:
         """Forget what configuration was read, so that the next take reads it anew."""
-        self._here().configuration.refresh()
+        if self._client is not None:
+            self._client.configuration.refresh()
+
+
+def check_reactions(refund_on: Kinds, on_lost: Callable[[], object] | None) -> None:
+    """Refuse what could only fail at a lease's end, when it is too late."""
+    kinds = refund_on if isinstance(refund_on, tuple) else (refund_on,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise ConfigError(f"refund_on is a class of exceptions or a tuple of them, not {refund_on!r}")
+    if on_lost is not None and not callable(on_lost):
+        raise ConfigError(f"on_lost is called without arguments when a lease is lost, and {on_lost!r} can't be called")
 
 
 class LeaseView:
@@ -113,7 +140,7 @@ class LeaseView:
     def __init__(
         self,
         state: LeaseState,
-        refund_on: type[BaseException] | tuple[type[BaseException], ...],
+        refund_on: Kinds,
         on_lost: Callable[[], object] | None,
     ) -> None:
         self._state = state

@@ -76,7 +76,7 @@ class Scope(Protocol):
     async def finish(
         self, work: Coroutine[Any, Any, T], undo: Callable[[], Coroutine[Any, Any, object]] | None = None
     ) -> T:
-        """Run ``work`` to its end whatever happens to the caller; if the caller was cancelled, undo, then raise that."""
+        """Run ``work`` to its end whatever happens to the caller; if the caller was cancelled, undo, then raise it."""
         ...
 
     def gate(self) -> Gate: ...
@@ -100,7 +100,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What flows may rely on in a store. ``joint``: a take over several buckets is decided in one go, all or nothing."""
+    """What flows may rely on in a store. ``joint``: a take over several buckets is decided at once, all or nothing."""
 
     name: str
     joint: bool

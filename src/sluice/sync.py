@@ -12,19 +12,19 @@ from sluice.core.entities import Entity
 from sluice.core.levels import Resolved
 from sluice.core.limits import Limit
 from sluice.core.requests import Denied, Need
-from sluice.facade import Facade, LeaseView
+from sluice.facade import Facade, Kinds, LeaseView, check_reactions
 from sluice.flow import acquire as taking
 from sluice.flow import namespaces, survey
 from sluice.flow.ask import read_ask, read_turn
+from sluice.flow.client import Client
 from sluice.flow.configure import StoredLimits
 from sluice.flow.lease import Lease as LeaseState
 from sluice.flow.survey import HeldLease, Standing
-from sluice.ports import Clock, Observer, Scope
+from sluice.ports import Clock, Scope
 from sluice.wires.blocking.scope import BlockingScope
 from sluice.wires.opening import blocking
 
 T = TypeVar("T")
-Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class RunningScope(Scope, Protocol):
@@ -80,14 +80,22 @@ class Lease(LeaseView):
         self._scope.run(self._state.end_by_hand(refund=True))
 
 
-_open: weakref.WeakSet[Sluice] = weakref.WeakSet()
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+"""Those of this process and, after a fork, its parent's."""
 
 
 @atexit.register
 def _close_all() -> None:
     """When the interpreter ends, tell the stores what is still pending; bounded in time."""
-    for client in list(_open):
-        client.close()
+    for client in list(_clients):
+        if client.process == client.scope.process():
+            _run(client.scope, client.close())
+
+
+def _run(scope: Scope, work: Coroutine[Any, Any, T]) -> T:
+    running: Any = scope
+    value: T = running.run(work)
+    return value
 
 
 class Sluice(Facade[RunningScope]):
@@ -110,8 +118,12 @@ class Sluice(Facade[RunningScope]):
     def _make_scope(self, clock: Clock) -> RunningScope:
         return clock.blocking_scope() if isinstance(clock, BlockingClock) else BlockingScope(clock)
 
+    def _make(self, before: Client | None) -> Client:
+        client = super()._make(before)
+        _clients.add(client)
+        return client
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        _open.add(self)
         return self._scope.run(work)
 
     def __enter__(self) -> Self:
@@ -125,7 +137,7 @@ class Sluice(Facade[RunningScope]):
     def close(self) -> None:
         """Finish what is pending, within seconds, and let go of the store. It can be used again afterwards."""
         client = self._client
-        if client is not None and self._current():
+        if client is not None and self._belongs(client):
             self._client = None
             self._scope.run(client.close())
 
@@ -166,6 +178,7 @@ class Sluice(Facade[RunningScope]):
             lease_id=lease_id,
             limits=limits,
         )
+        check_reactions(refund_on, on_lost)
         client = self._here()
         return Lease(self._run(taking.acquire(client, ask)), self._scope, refund_on, on_lost)
 
@@ -196,6 +209,7 @@ class Sluice(Facade[RunningScope]):
             lease_id=lease_id,
             limits=limits,
         )
+        check_reactions(refund_on, on_lost)
         client = self._here()
         outcome = self._run(taking.try_acquire(client, ask))
         return outcome if isinstance(outcome, Denied) else Lease(outcome, self._scope, refund_on, on_lost)

@@ -1,5 +1,6 @@
 """Entities: the climb from one to its ancestors, and the record that a store keeps."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def test_everyone_is_the_last_ancestor_and_needs_no_record() -> None:
 
 @pytest.mark.parametrize("ids", [("a",), ("b", "a"), ("b", "c", "a"), ("b", "c", "b"), ("b", "b")])
 def test_a_chain_that_bites_its_tail_is_refused(ids: tuple[str, ...]) -> None:
-    known = {id: Entity(id, parent) for id, parent in zip(ids, ids[1:], strict=False)}
+    known = {id: Entity(id, parent) for id, parent in pairwise(ids)}
     with pytest.raises(ConfigError, match=f"entity 'a' is its own ancestor, through '{ids[-1]}'"):
         climb(Entity("a", ids[0]), known)
 

@@ -135,7 +135,8 @@ class Api:
         """Another client of the same store, as another process would have."""
         kind = Sluice if self._runner is None else AsyncSluice
         sluice: Sluice | AsyncSluice = kind("memory://", clock=self.clock, observer=self.events.append, **options)
-        sluice._opener = lambda *_: self.store
+        store: Any = self.store
+        sluice._opener = lambda *_: store
         made = self.drive(sluice)
         self._made.append(made)
         return made

@@ -245,7 +245,7 @@ def test_the_same_lease_id_is_the_same_take(api: Api) -> None:
 def test_the_same_lease_id_for_another_take_is_a_conflict_and_harms_nobody(api: Api) -> None:
     api.sluice.set_limits("openai", [Limit("concurrent", "4 slots ttl 60s")])
     with api.sluice.acquire("openai", lease_id="job-7") as first:
-        with pytest.raises(Conflict, match="'job-7'.*use a new one"):
+        with pytest.raises(Conflict, match=r"'job-7'.*use a new one"):
             api.sluice.acquire("openai", {"concurrent": 2}, lease_id="job-7")
         assert api.live("openai") == 1
         first.renew()
@@ -286,8 +286,19 @@ def test_amounts_that_are_no_whole_numbers_above_0_are_refused(api: Api, amounts
 
 @pytest.mark.parametrize(
     "options",
-    [{"wait": -1}, {"wait": 3601}, {"wait": float("nan")}, {"wait": True}, {"ttl": 0}, {"ttl": 8 * 86400}]
-    + [{"lease_id": "a#b"}, {"lease_id": ""}, {"entity": ""}, {"entity": "a\nb"}, {"entity": "x" * 129}],
+    [
+        {"wait": -1},
+        {"wait": 3601},
+        {"wait": float("nan")},
+        {"wait": True},
+        {"ttl": 0},
+        {"ttl": 8 * 86400},
+        {"lease_id": "a#b"},
+        {"lease_id": ""},
+        {"entity": ""},
+        {"entity": "a\nb"},
+        {"entity": "x" * 129},
+    ],
 )
 def test_options_past_their_bounds_are_refused_before_anything_is_sent(api: Api, options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):

@@ -1,5 +1,6 @@
 """Failing: an absent store, refused permissions, lost answers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -77,13 +78,14 @@ def test_a_refused_permission_is_never_unavailable(api: Api) -> None:
     api.sluice.set_limits("openai", SLOTS)
     for call in ("take", "peek", "pause", "write", "list"):
         api.store.fail(raises(ConfigError("permission denied")), call)
-    for use in (
+    uses: list[Callable[[], object]] = [
         lambda: api.sluice.acquire("openai"),
         lambda: api.sluice.peek("openai"),
         lambda: api.sluice.pause("openai", 1),
         lambda: api.sluice.set_limits("openai", RATE),
-        lambda: api.sluice.resources(),
-    ):
+        api.sluice.resources,
+    ]
+    for use in uses:
         with pytest.raises(ConfigError, match="permission denied"):
             use()
 
@@ -92,7 +94,6 @@ def test_every_call_says_when_the_store_is_unavailable(api: Api) -> None:
     api.sluice.set_limits("openai", SLOTS)
     api.store.fail(UNREACHED, "get", "write", "list", "buckets", "peek", "pause")
     sluice = api.client()
-    api.sluice.resolve_limits  # noqa: B018 - the name must exist
     calls: list[Any] = [
         lambda: sluice.peek("openai"),
         lambda: sluice.pause("openai", 1),
@@ -109,8 +110,8 @@ def test_every_call_says_when_the_store_is_unavailable(api: Api) -> None:
         lambda: sluice.purge_namespace("default"),
         lambda: api.sluice.peek("openai"),
         lambda: api.sluice.pause("openai", 1),
-        lambda: api.sluice.leases(),
-        lambda: api.sluice.resources(),
+        api.sluice.leases,
+        api.sluice.resources,
         lambda: api.sluice.set_limits("openai", RATE),
         lambda: api.sluice.get_entity("acme"),
     ]

@@ -50,11 +50,16 @@ def test_settling_does_no_io(openai: Api) -> None:
 
 def test_a_settlement_counts_also_when_the_block_is_left_by_an_exception(openai: Api) -> None:
     for error in (Refused(), KeyboardInterrupt(), SystemExit(3)):
-        with pytest.raises(type(error)), openai.sluice.acquire("openai", {"tpm": 100}) as lease:
-            lease.settle(tpm=110)
-            raise error
+        with pytest.raises(type(error)):
+            settle_and_raise(openai, error)
     assert openai.free("openai", "tpm") == 1000 - 3 * 110
     assert openai.live("openai") == 0
+
+
+def settle_and_raise(api: Api, error: BaseException, **options: Any) -> None:
+    with api.sluice.acquire("openai", {"tpm": 100}, **options) as lease:
+        lease.settle(tpm=110)
+        raise error
 
 
 def test_settling_a_limit_that_was_not_taken_owes_it(openai: Api) -> None:
@@ -106,9 +111,8 @@ def test_a_settlement_past_ten_capacities_is_capped_and_reported(openai: Api) ->
 
 @pytest.mark.parametrize("totals", [{"tpm": -1}, {"tpm": 1.5}, {"tpm": True}, {"tmp": 5}, {"concurrent": 1}])
 def test_a_settlement_that_makes_no_sense_is_refused_whole(openai: Api, totals: dict[str, Any]) -> None:
-    with openai.sluice.acquire("openai", {"tpm": 100}) as lease:
-        with pytest.raises(ConfigError):
-            lease.settle({"rpm": 5, **totals})
+    with openai.sluice.acquire("openai", {"tpm": 100}) as lease, pytest.raises(ConfigError):
+        lease.settle({"rpm": 5, **totals})
     assert openai.free("openai", "rpm") == 59
     assert openai.free("openai", "tpm") == 900
 
@@ -134,11 +138,10 @@ def test_adjusting_owes_and_gives_back_at_once(openai: Api) -> None:
 
 
 def test_a_total_never_goes_below_0(openai: Api) -> None:
-    with openai.sluice.acquire("openai#tpm", {"tpm": 600}):
-        with openai.sluice.acquire("openai", {"tpm": 300}) as lease:
-            lease.adjust(tpm=-800)
-            assert openai.free("openai", "tpm") == 400
-            lease.adjust(tpm=-1)
+    with openai.sluice.acquire("openai#tpm", {"tpm": 600}), openai.sluice.acquire("openai", {"tpm": 300}) as lease:
+        lease.adjust(tpm=-800)
+        assert openai.free("openai", "tpm") == 400
+        lease.adjust(tpm=-1)
     assert openai.free("openai", "tpm") == 400
 
 
@@ -232,7 +235,8 @@ def test_a_lease_of_rates_that_takes_slots_later_is_kept_alive(openai: Api) -> N
         lease.more({"rpm": 1})
         with pytest.raises(ConfigError, match="unknown limit"):
             lease.more(concurrent=1)  # a take of one limit alone stays with it
-    with openai.sluice.acquire("openai", limits=[Limit("rpm", "9/min"), Limit("gpu", "2 slots ttl 30s", cost=0)]) as lease:
+    limits = [Limit("rpm", "9/min"), Limit("gpu", "2 slots ttl 30s", cost=0)]
+    with openai.sluice.acquire("openai", limits=limits) as lease:
         lease.more(gpu=1)
         openai.advance(300)
         assert not lease.lost
@@ -299,9 +303,8 @@ def test_an_exception_keeps_what_was_taken(openai: Api) -> None:
 
 def test_an_exception_of_a_kind_in_refund_on_gives_everything_back(openai: Api) -> None:
     for kinds in (Refused, (OSError, Refused), Exception):
-        with pytest.raises(Refused), openai.sluice.acquire("openai", {"tpm": 100}, refund_on=kinds) as lease:
-            lease.settle(tpm=400)
-            raise Refused
+        with pytest.raises(Refused):
+            settle_and_raise(openai, Refused(), refund_on=kinds)
         assert openai.free("openai", "tpm") == 1000
         assert openai.free("openai", "rpm") == 60
     with pytest.raises(KeyError), openai.sluice.acquire("openai", {"tpm": 100}, refund_on=(OSError, Refused)):

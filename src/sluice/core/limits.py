@@ -1,6 +1,6 @@
 """Limits: what may be taken of a resource.
 
-A `Rate` refills ``refill`` tokens each ``period_ns`` and holds ``capacity`` of them. It is counted in whole nanoseconds:
+A `Rate` refills ``refill`` tokens each ``period_ns`` and holds ``capacity`` of them. Counted in whole nanoseconds:
 
     interval = ceil(period / refill)      one token's time; rounded up, so never faster than asked
     window   = capacity * interval        an empty bucket is full after this

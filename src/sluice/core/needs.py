@@ -1,4 +1,4 @@
-"""From what a caller needs and what limits there are to what is charged: pure arithmetic, and every refusal of bad input.
+"""From what a caller needs and what limits there are to what is charged: pure arithmetic, and the refusal of bad input.
 
 A limit that is not named takes its cost. A name must be known to at least one bucket; each bucket takes what it has a
 limit for. When two needs meet in one bucket (a common ancestor), their amounts add up.

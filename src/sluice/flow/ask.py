@@ -1,4 +1,4 @@
-"""What a caller asks for, read from the public arguments: seconds become nanoseconds, names are checked, bounds hold."""
+"""What a caller asks for, read from the public arguments: seconds become nanoseconds, names and bounds are checked."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,7 @@
 """One client in one process: its ports, its settings, and what it remembers between calls.
 
-A fork makes a new process, so the facades make a new client there; nothing in here crosses it.
+A fork makes a new process, so the facades make a new client there; nothing in here crosses it. When an event loop has
+died and work goes on in another, the client moves there.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Client:
         scope: Scope,
         rng: random.Random,
         settings: Settings,
+        *,
         observer: Observer | None = None,
     ) -> None:
         self.store = store
@@ -96,6 +98,13 @@ class Client:
         self.configuration = Configuration(self)
         self.lines = Lines(scope)
         self.keeper = Keeper(self)
+
+    def move_to(self, store: Store, scope: Scope) -> None:
+        """Go on over another store and scope, those before are dead: what was read and is pending comes along."""
+        self.store, self.scope = store, scope
+        self.folding.clear()
+        self.lines = Lines(scope)
+        self.keeper = self.keeper.heir()
 
     def tell(self, event: Event) -> None:
         observer = self._observer

@@ -151,7 +151,7 @@ class Configuration:
     async def _resolve_ancestors(
         self, records: Mapping[Bucketed, Entity]
     ) -> dict[Bucketed, tuple[tuple[str, Resolved], ...]]:
-        """All ancestors by the recorded paths at once; those that the paths don't know, one generation after another."""
+        """All ancestors by the recorded paths at once; those that the paths don't know, a generation at a time."""
         found: dict[Bucketed, tuple[Resolved, Entity | None]] = {}
         missing = [
             (ancestor, resource)

@@ -1,6 +1,6 @@
 """The end of a lease, and the undoing of a take: what has still to reach the store.
 
-    Release   slots, and with them the corrections of the rates, in one write     repeatable: conditional on the lease id
+    Release   slots, and with them the corrections of the rates, in one write   repeatable: conditional on the lease id
     Settle    corrections alone          a debit may be repeated (it errs towards the limit), a give-back never
     GiveUp    a turn that nobody will use                                          never repeated
 

@@ -57,6 +57,16 @@ class Keeper:
         self._over: Gate | None = None
         self._closing = False
 
+    def heir(self) -> Keeper:
+        """A keeper that goes on with what this one was at, where its client is now."""
+        heir = Keeper(self._client)
+        heir._leases, heir._ends = self._leases, self._ends
+        for work in heir._ends.values():
+            work.sender = None
+        if heir._leases or heir._ends:
+            heir._start()
+        return heir
+
     # --- what the flows call; only `finish` waits ---
 
     def watch(self, lease: Lease) -> None:

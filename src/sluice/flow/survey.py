@@ -30,7 +30,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A live lease as the store knows it. ``holder`` is ``host:pid``, ``since`` seconds since the epoch, if the id tells."""
+    """A live lease as the store knows it. If its id tells, ``holder`` is ``host:pid`` and ``since`` a POSIX time."""
 
     id: str
     resource: str

@@ -23,7 +23,7 @@ awaitable, and an asyncio harness calls them on the loop on which the check then
 `differential` runs seeded random requests on the store and on `sluice.core.decide` over dictionaries: every answer must
 be equal, image included, and so must the state after it. What fails is cut down to the fewest requests that still fail.
 
-Everything a store may choose is left to it: whether it keeps empty lease maps, whether it forgets a bucket that is idle.
+Everything a store may choose is left to it: whether it keeps empty lease maps, whether it forgets an idle bucket.
 """
 
 from typing import Final

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sluice.core.bounds import MAX_DEBT_CAPACITIES, MAX_TURN_NS, NS_PER_DAY
 from sluice.core.bucket import RateState
 from sluice.core.requests import Delta, GiveUp, Settle, Settled
-from sluice.testing.conformance.bench import KEY, Bench, S, a, check, rate, same
+from sluice.testing.conformance.bench import KEY, Bench, S, check, rate, same
 from sluice.testing.conformance.takes import OTHER
 
 
@@ -73,7 +73,7 @@ async def corrections_are_decided_in_order(bench: Bench) -> None:
     """A batch of corrections over several buckets and rates is applied one after another, answered one by one."""
     taken = await bench.granted("lease", rate(3), rate(5, "tpm"))
     give_up = GiveUp(KEY, "rpm", 3, 60 * S, taken.images[0].rates["rpm"].full_at_ns)
-    batch = [
+    batch: list[Settle | GiveUp] = [
         Settle(KEY, (Delta("rpm", 2, 60 * S), Delta("tpm", -1, 60 * S))),
         Settle(OTHER, (Delta("rpm", 1, 60 * S),)),
         give_up,

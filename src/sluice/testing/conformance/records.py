@@ -17,6 +17,7 @@ from sluice.core.documents import (
     Put,
     Stored,
     Version,
+    Write,
 )
 from sluice.core.names import BucketKey
 from sluice.core.requests import Delta, Fold, Folded, Part, Peek, Take
@@ -97,7 +98,11 @@ async def documents_are_written_all_or_nothing(bench: Bench) -> None:
     old = [_document(f"old {n}") for n in range(2)]
     await bench.write(*(Put(document) for document in old))
     new = [_document(f"new {n}") for n in range(MAX_WRITES - 3)]
-    writes = [Delete(old[0].key), *(Put(document, Expect.ABSENT) for document in new), Put(_document("old 1", "v2"))]
+    writes: list[Write] = [
+        Delete(old[0].key),
+        *(Put(document, Expect.ABSENT) for document in new),
+        Put(_document("old 1", "v2")),
+    ]
     same(len(writes) + 1, MAX_WRITES, "writes")
     same(await bench.write(*writes, Put(_document("missing"), Version("v1"))), Mismatch(_key("missing")), "answer")
     same(await bench.get(old[0].key, old[1].key, new[0].key), [old[0], old[1], None], "documents")

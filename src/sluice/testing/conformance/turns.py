@@ -27,7 +27,7 @@ async def turns_come_one_after_another(bench: Bench) -> None:
 
 @check(sets_time=True)
 async def a_turn_too_far_ahead_is_denied(bench: Bench) -> None:
-    """A turn later than the wait that is allowed is denied, with the wait it would take; one exactly then is granted."""
+    """A turn later than the wait that is allowed is denied, with the wait it would take; one exactly then is not."""
     await bench.granted("lease", rate(10))
     same((await bench.denied("short", rate(2), wait_ns=120 * S - 1)).retry_in_ns, 120 * S, "wait")
     answer = await bench.granted("long enough", rate(2), wait_ns=120 * S)

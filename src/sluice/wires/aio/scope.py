@@ -61,8 +61,10 @@ class AioScope:
                 cancelled = error
         if cancelled is None:
             return task.result()
-        if undo is not None and not task.cancelled():
+        if undo is not None:
             await self.finish(undo())
+        if not task.cancelled():
+            task.exception()  # it is not lost: whoever cancels wants no answer
         raise cancelled
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
