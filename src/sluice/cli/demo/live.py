@@ -1,6 +1,7 @@
 """The live screen, drawn with rich: limits as bars, slots with their holders, a row for each worker, the latest events.
 
-It fits into 24 lines of 80 characters with six workers; with more lines it shows more events.
+With six workers it fits into 24 lines of 80 characters; with more lines it shows more events. Every column has a width
+of its own, so that nothing jumps when a number grows.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Final, Self
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sluice.cli.demo.scene import Mood
 from sluice.cli.demo.screen import RESULT_HEADS, introduction
 from sluice.cli.output import seconds_text
 
@@ -23,14 +24,25 @@ if TYPE_CHECKING:
     from sluice.cli.demo.verdict import Promise, Verdict
     from sluice.core.requests import LimitStatus
 
-COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
+COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "bright_magenta")
 DEAD: Final = "bold white on red"
 BAR_CELLS: Final = 40
 LEAST_EVENTS: Final = 5
-OTHER_LINES: Final = 11
+OTHER_LINES: Final = 12
 """Lines of the screen that are neither a worker's nor an event's."""
 
-STYLE_OF: Final = {"calls": "bold", "hangs": "bold yellow", "killed": DEAD, "waits": "dim", "done": "dim"}
+COLUMNS: Final = (
+    ("worker", "left", 6),
+    ("pid", "right", 7),
+    ("does", "left", 6),
+    ("for", "right", 7),
+    ("tokens", "right", 6),
+    ("calls", "right", 5),
+    ("all tokens", "right", 10),
+    ("last wait", "right", 9),
+)
+DOING_STYLES: Final = {"calls": "bold", "hangs": "bold yellow", "killed": DEAD, "waits": "dim", "done": "dim"}
+MOOD_STYLES: Final = {Mood.PLAIN: "", Mood.BAD: "bold red", Mood.GOOD: "bold green"}
 
 
 class LiveScreen:
@@ -48,9 +60,12 @@ class LiveScreen:
         self._live.stop()
 
     def introduce(self, scenario: Scenario) -> None:
-        self._console.print(Text(introduction(scenario), style="bold"))
+        first, *others = introduction(scenario)
+        self._console.print(Text(first, style="bold"))
+        for line in others:
+            self._console.print(Text(line))
 
-    def showing(self) -> LiveScreen:
+    def showing(self) -> Self:
         return self
 
     def draw(self, scene: Scene) -> None:
@@ -61,15 +76,30 @@ class LiveScreen:
         """The next scene shows it."""
 
     def conclude(self, verdict: Verdict) -> None:
-        self._console.print(_results(verdict))
-        for promise in verdict.promises:
-            self._console.print(_promise(promise))
-        self._console.print(Text(f"\n{verdict.sentence}", style="bold green" if verdict.kept else "bold red"))
+        self._console.print("", _results(verdict), "")
+        self._console.print(_pairs(verdict.facts), "")
+        self._console.print(_promises(verdict.promises), "")
+        self._console.print(Text(verdict.sentence, style="bold green" if verdict.kept else "bold red"))
 
 
 def picture(scene: Scene, event_lines: int) -> RenderableType:
     """The whole screen at a moment."""
-    return Group(_time(scene), _limits(scene), _workers(scene), _events(scene, event_lines))
+    return Group(_standing(scene), Text(), _workers(scene), Text(), *_events(scene, event_lines))
+
+
+def _standing(scene: Scene) -> RenderableType:
+    now_s = max(0.0, min(scene.now_s, scene.seconds))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(width=8)
+    grid.add_column(width=BAR_CELLS)
+    grid.add_column(no_wrap=True)
+    grid.add_row("time", _bar(now_s / scene.seconds, "white"), f"{now_s:.1f} of {scene.seconds:g} s")
+    for status in scene.limits:
+        if status.name == "slots":
+            grid.add_row("slots", _slots(scene.cells), f"{scene.cells.count(None)} of {len(scene.cells)} free")
+        else:
+            grid.add_row(*_rate(status))
+    return grid
 
 
 def _bar(share: float, style: str) -> Text:
@@ -77,53 +107,42 @@ def _bar(share: float, style: str) -> Text:
     return Text.assemble(("█" * full, style), ("░" * (BAR_CELLS - full), "bright_black"))
 
 
-def _time(scene: Scene) -> RenderableType:
-    now_s = max(0.0, min(scene.now_s, scene.seconds))
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=9)
-    grid.add_row(Text("time"), _bar(now_s / scene.seconds, "white"), Text(f"{now_s:.1f} of {scene.seconds:g} s"))
-    return grid
-
-
-def _limits(scene: Scene) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=9)
-    for status in scene.limits:
-        if status.name != "slots":
-            grid.add_row(*_limit(status))
-    grid.add_row(Text("slots"), _slots(scene.held, scene.slots), Text(f"{scene.slots - len(scene.held)} free"))
-    return grid
-
-
-def _limit(status: LimitStatus) -> tuple[Text, Text, Text]:
+def _rate(status: LimitStatus) -> tuple[str, Text, str]:
     share = status.available / status.capacity
-    style = "green" if share > 0.2 else "yellow"
-    return Text(status.name), _bar(share, style), Text(f"{status.available:,} of {status.capacity:,} free")
+    bar = _bar(share, "green" if share > 0.2 else "yellow")
+    return status.name, bar, f"{status.available:,} of {status.capacity:,} free"
 
 
-def _slots(held: tuple[Held, ...], slots: int) -> Text:
+def _slots(cells: list[Held | None]) -> Text:
+    width = BAR_CELLS // len(cells) - 1
     text = Text()
-    for slot in sorted(held, key=lambda slot: slot.worker):
-        if slot.dead:
-            text.append(f" ✝ {slot.worker}: {slot.expires_in:.1f} s ", DEAD)
-        else:
-            text.append(f" worker {slot.worker} ", f"black on {_colour(slot.worker)}")
+    for held in cells:
+        text.append(*_slot(held, width))
         text.append(" ")
-    text.append("· " * (slots - len(held)), "bright_black")
     return text
+
+
+def _slot(held: Held | None, width: int) -> tuple[str, str]:
+    if held is None:
+        return "·".center(width), "bright_black"
+    if held.dead:
+        return _fitting((f"✝ {held.worker}: {held.expires_in:.1f} s", f"✝{held.worker}"), width), DEAD
+    return _fitting((f"worker {held.worker}", str(held.worker)), width), f"black on {_colour(held.worker)}"
+
+
+def _fitting(texts: tuple[str, str], width: int) -> str:
+    """The longer text if there is room for it."""
+    return next((text for text in texts if len(text) <= width), texts[-1]).center(width)
 
 
 def _workers(scene: Scene) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    for head in ("worker", "pid", "does", "for", "tokens"):
-        table.add_column(head, justify="right" if head in {"pid", "for", "tokens"} else "left")
-    for head in ("calls", "all tokens", "last wait"):
-        table.add_column(head, justify="right")
+    for head, justify, width in COLUMNS:
+        table.add_column(head, justify="right" if justify == "right" else "left", width=width, no_wrap=True)
     for actor in scene.actors.values():
         table.add_row(*_worker(actor, scene.now_s))
-    table.add_section()
-    table.add_row("", "", "", "", "", f"{scene.calls:,}", f"{scene.all_tokens:,}", "", style="bold")
-    return Padding(table, (1, 0, 0, 0))
+    table.add_row("all", "", "", "", "", f"{scene.calls:,}", f"{scene.all_tokens:,}", "", style="bold")
+    return table
 
 
 def _worker(actor: Actor, now_s: float) -> tuple[Text, ...]:
@@ -131,7 +150,7 @@ def _worker(actor: Actor, now_s: float) -> tuple[Text, ...]:
     return (
         Text(f"■ {actor.number}", _colour(actor.number)),
         Text(str(actor.pid or "")),
-        Text(actor.doing, STYLE_OF.get(actor.doing, "")),
+        Text(actor.doing, DOING_STYLES.get(actor.doing, "")),
         Text(seconds_text(now_s - actor.since_s) if busy else ""),
         Text(f"{actor.tokens:,}" if busy else ""),
         Text(f"{actor.calls:,}"),
@@ -140,14 +159,18 @@ def _worker(actor: Actor, now_s: float) -> tuple[Text, ...]:
     )
 
 
-def _events(scene: Scene, lines: int) -> RenderableType:
-    latest = list(scene.events)[-lines:]
-    texts = [Text(f"{event.at_s:5.1f} s  {event.text}", "bold red" if event.loud else "") for event in latest]
-    return Group(Text(), *texts)
+def _events(scene: Scene, lines: int) -> list[Text]:
+    return [
+        Text(f"{event.at_s:5.1f} s  {event.text}", MOOD_STYLES[event.mood], no_wrap=True, overflow="ellipsis")
+        for event in list(scene.events)[-lines:]
+    ]
+
+
+# --- the end ---
 
 
 def _results(verdict: Verdict) -> RenderableType:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
     for head in RESULT_HEADS[:2]:
         table.add_column(head)
     for head in RESULT_HEADS[2:]:
@@ -155,15 +178,22 @@ def _results(verdict: Verdict) -> RenderableType:
     for row in verdict.rows:
         violations = Text(str(row.violations), "bold red" if row.violations else "green")
         table.add_row(row.limit, row.rule, row.granted, row.allowed, f"{row.share:.1%}", violations)
-    facts = Table.grid(padding=(0, 2))
-    for name, value in verdict.facts:
-        facts.add_row(Text(name, "dim"), value)
-    return Padding(Group(table, Text(), facts), (1, 0))
+    return table
 
 
-def _promise(promise: Promise) -> Text:
-    mark = ("  held  ", "black on green") if promise.kept else (" BROKEN ", DEAD)
-    return Text.assemble(mark, f" {promise.text}\n         ", (promise.detail, "dim" if promise.kept else "red"))
+def _pairs(facts: tuple[tuple[str, str], ...]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(Text(name, "dim"), value)
+    return grid
+
+
+def _promises(promises: tuple[Promise, ...]) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    for promise in promises:
+        mark = Text(" held ", "black on green") if promise.kept else Text("BROKEN", DEAD)
+        grid.add_row(mark, promise.text, Text(promise.detail, "dim" if promise.kept else "bold red"))
+    return grid
 
 
 def _colour(worker: int) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sluice.cli.demo.crew import Crew, module
 from sluice.cli.demo.history import Death, History
 from sluice.cli.demo.scenario import KILL_AFTER_MS, RESOURCE, STORE_TIMEOUT_S, Scenario
-from sluice.cli.demo.scene import Actor, Event, Held, Scene
+from sluice.cli.demo.scene import Actor, Event, Held, Mood, Scene
 from sluice.cli.demo.verdict import Verdict, judge
 from sluice.core.bounds import NS_PER_MS, NS_PER_SECOND
 from sluice.core.errors import SluiceError
@@ -33,8 +33,7 @@ VENDOR: Final = "vendor"
 
 HEAR_S: Final = 0.05
 DRAW_EVERY_NS: Final = 100 * NS_PER_MS
-LOOK_EVERY_NS: Final = 250 * NS_PER_MS
-"""How often the parent reads the limits and leases, to show them."""
+"""How often the limits and leases are read and drawn."""
 
 READY_S: Final = 60
 """How long all processes together may take to start."""
@@ -78,14 +77,14 @@ class _Play:
         self._clock = SystemClock()
         self._workers = {name_of(number): number for number in range(1, scenario.workers + 1)}
         actors = {number: Actor(number) for number in self._workers.values()}
-        self._scene = Scene(scenario.seconds, scenario.slots.capacity, actors)
+        self._scene = Scene(scenario.seconds, actors, [None] * scenario.slots.capacity)
         self._from_ns = self._clock.steady_ns()
         self._present = {VENDOR, *self._workers}
         self._port: int | None = None
         self._victim: tuple[int, str] | None = None
         self._kill_at_ns = 0
         self._reuse_told = False
-        self._drawn_ns = self._looked_ns = 0
+        self._drawn_ns = 0
 
     # --- the course of it ---
 
@@ -115,9 +114,9 @@ class _Play:
             if self._victim is not None and self.history.death is None and self._clock.steady_ns() >= self._kill_at_ns:
                 self._kill(*self._victim)
             self._announce_reuse()
-            self._look()
             self._draw()
         self._hear_vendor_out()
+        self._draw_now()
         missing = self._present & self._workers.keys()
         self.history.failures = dict.fromkeys(missing, "it did not come to an end") | self._crew.failures()
 
@@ -148,7 +147,7 @@ class _Play:
         self.history.read(worker, facts)
         self._scene.read(worker, facts)
         if facts["note"] == "lost":
-            self._tell(f"worker {worker} stood still for so long that its lease lapsed", loud=True)
+            self._tell(f"worker {worker} stood still for so long that its lease lapsed", Mood.BAD)
 
     def _hear_vendor(self, facts: dict[str, Any] | None) -> None:
         if facts is None:
@@ -158,13 +157,13 @@ class _Play:
             case "ready":
                 self._port = facts["port"]
             case "refused":
-                self._tell(f"the vendor answered worker {facts['worker']} 429, for {facts['quota']}", loud=True)
+                self._tell(f"the vendor answered worker {facts['worker']} 429, for {facts['quota']}", Mood.BAD)
             case "called" if facts["hangs"]:
                 worker = facts["worker"]
                 self._victim = (worker, facts["lease"])
                 self._kill_at_ns = self._clock.steady_ns() + KILL_AFTER_MS * NS_PER_MS
                 self._scene.hangs(worker)
-                self._tell(f"worker {worker} holds a slot, and the vendor does not answer it", loud=True)
+                self._tell(f"worker {worker} holds a slot, and the vendor does not answer it", Mood.BAD)
 
     def _kill(self, victim: int, lease: str) -> None:
         """Kill the victim, and read from the store when the slot of a process that is gone will lapse."""
@@ -173,12 +172,12 @@ class _Play:
         held = {lease.id: lease for lease in self._sluice.leases(RESOURCE)}.get(lease)
         death = Death(victim, lease, killed_ns, None)
         pid = self._scene.actors[victim].pid
-        self._tell(f"worker {victim} (pid {pid}) is killed with SIGKILL: nothing cleans up behind it", loud=True)
+        self._tell(f"worker {victim} (pid {pid}) is killed with SIGKILL: nothing cleans up", Mood.BAD)
         if held is not None:
             slack_ns = self._clock.now_ns() - killed_ns
             expires_ns = killed_ns + int(held.expires_in * NS_PER_SECOND)
             death = replace(death, expires_ns=expires_ns, slack_ns=slack_ns)
-            self._tell(f"its slot stays taken for {held.expires_in:.2f} s more, as nobody renews it", loud=True)
+            self._tell(f"its slot stays taken for {held.expires_in:.2f} s more, as nobody renews it", Mood.BAD)
         self.history.death = death
 
     def _announce_reuse(self) -> None:
@@ -189,31 +188,38 @@ class _Play:
         if taken is not None:
             self._reuse_told = True
             late_ms = (taken.at_ns - death.expires_ns) / NS_PER_MS
-            self._tell(f"the slot lapsed, and worker {taken.worker} took it {late_ms:.1f} ms later", loud=True)
+            self._tell(f"the slot lapsed, and worker {taken.worker} took it {late_ms:.1f} ms later", Mood.GOOD)
+
+    def _draw(self) -> None:
+        if self._clock.steady_ns() >= self._drawn_ns + DRAW_EVERY_NS:
+            self._draw_now()
+
+    def _draw_now(self) -> None:
+        self._drawn_ns = self._clock.steady_ns()
+        self._scene.now_s = self._now_s()
+        self._look()
+        self._screen.draw(self._scene)
 
     def _look(self) -> None:
         """See how the limits stand. It is only for show: what can't be read now is not shown anew."""
-        if self._clock.steady_ns() < self._looked_ns + LOOK_EVERY_NS:
-            return
-        self._looked_ns = self._clock.steady_ns()
+        by_pid = {str(actor.pid): actor.number for actor in self._scene.actors.values()}
+        dead = None if self.history.death is None else self.history.death.lease
         with contextlib.suppress(SluiceError):
             self._scene.limits = self._sluice.peek(RESOURCE).limits
-            leases = self._sluice.leases(RESOURCE)
-            holders = {grant.lease: grant.worker for grant in self.history.grants.values()}
-            dead = None if self.history.death is None else self.history.death.lease
-            self._scene.held = tuple(
-                Held(holders.get(lease.id, 0), lease.expires_in, lease.id == dead) for lease in leases
+            self._scene.hold(
+                [
+                    Held(
+                        lease.id,
+                        by_pid.get((lease.holder or "").rpartition(":")[2], 0),
+                        lease.expires_in,
+                        lease.id == dead,
+                    )
+                    for lease in self._sluice.leases(RESOURCE)
+                ]
             )
 
-    def _draw(self) -> None:
-        now_ns = self._clock.steady_ns()
-        if now_ns >= self._drawn_ns + DRAW_EVERY_NS:
-            self._drawn_ns = now_ns
-            self._scene.now_s = self._now_s()
-            self._screen.draw(self._scene)
-
-    def _tell(self, text: str, *, loud: bool = False) -> None:
-        event = Event(max(0.0, self._now_s()), text, loud)
+    def _tell(self, text: str, mood: Mood = Mood.PLAIN) -> None:
+        event = Event(max(0.0, self._now_s()), text, mood)
         self._scene.events.append(event)
         self._screen.tell(event)
 

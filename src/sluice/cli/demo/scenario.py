@@ -1,8 +1,8 @@
 """What a demo asks for: everything that is known before it starts.
 
-There are two slots fewer than workers, so somebody always waits. At first the slots decide, because all of them together
-can make more calls than the requests allow and the bucket of requests is full. It stays above empty until the dead
-worker's slot is back, so that this slot is wanted at once, and is empty soon after: from then on the requests decide.
+There are two slots fewer than workers, so somebody always waits. At first the slots decide: all of them together can
+make more calls than the requests allow, and the bucket of requests is full. It lasts until the dead worker's slot is
+back, so that this slot is wanted at once, and is empty soon after: from then on the requests decide.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ RESOURCE: Final = "vendor"
 
 LEAST_SECONDS: Final = 4
 MOST_SECONDS: Final = 600
-LEAST_WORKERS: Final = 2
+LEAST_WORKERS: Final = 4
 MOST_WORKERS: Final = 12
 
-PERIODS: Final = 7.5
-"""The limits' period is so small a part of the whole, within these two:"""
-
-LEAST_PERIOD_MS: Final = 500
+PERIODS: Final = 6
 MOST_PERIOD_MS: Final = 2_000
+"""The limits' period is so small a part of the whole, and never longer than this."""
 
 REQUESTS_A_SLOT: Final = 2.5
 """Requests in a second, for each slot."""
@@ -36,10 +34,10 @@ TOKENS_A_SLOT: Final = 1_750
 TOKENS: Final = (200, 1_000)
 """A call uses between so many tokens and so many."""
 
-CALL_MS: Final = (180, 300)
+CALL_MS: Final = (220, 320)
 """A call lasts between so long and so long."""
 
-THINK_MS: Final = (10, 50)
+THINK_MS: Final = (60, 120)
 """What a worker does between calls takes between so long and so long."""
 
 HANG_AFTER: Final = 0.3
@@ -75,7 +73,7 @@ class Scenario:
     @property
     def slots(self) -> Slots:
         ttl_ms = round(1000 * min(3.0, max(1.5, self.seconds / 5)))
-        return Slots(max(1, self.workers - 2), ttl_ms * NS_PER_MS)
+        return Slots(self.workers - 2, ttl_ms * NS_PER_MS)
 
     @property
     def requests(self) -> Rate:
@@ -86,8 +84,7 @@ class Scenario:
         return self._rate(TOKENS_A_SLOT)
 
     def _rate(self, a_slot: float) -> Rate:
-        tenths = round(self.seconds * 10 / PERIODS)
-        period_ms = min(MOST_PERIOD_MS, max(LEAST_PERIOD_MS, 100 * tenths))
+        period_ms = min(MOST_PERIOD_MS, 100 * round(10 * self.seconds / PERIODS))
         refill = round(a_slot * self.slots.capacity * period_ms / 1000)
         return Rate(refill, period_ms * NS_PER_MS, refill)
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from sluice.core.bounds import NS_PER_MS
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sluice.core.requests import LimitStatus
 
 MAX_EVENTS: Final = 50
+
+
+class Mood(Enum):
+    """How an event is meant."""
+
+    PLAIN = "plain"
+    BAD = "bad"
+    GOOD = "good"
 
 
 @dataclass
@@ -32,6 +43,7 @@ class Actor:
 class Held:
     """A slot in use; ``dead`` if its holder was killed."""
 
+    lease: str
     worker: int
     expires_in: float
     dead: bool
@@ -39,23 +51,22 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something worth a line; ``loud`` if it is about the killed worker."""
+    """Something worth a line."""
 
     at_s: float
     text: str
-    loud: bool
+    mood: Mood = Mood.PLAIN
 
 
 @dataclass
 class Scene:
-    """The present, drawn again and again."""
+    """The present, drawn again and again. A lease stays in its cell of ``cells`` for as long as it lives."""
 
     seconds: float
-    slots: int
     actors: dict[int, Actor]
+    cells: list[Held | None]
     now_s: float = 0.0
     limits: tuple[LimitStatus, ...] = ()
-    held: tuple[Held, ...] = ()
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
 
     @property
@@ -66,18 +77,25 @@ class Scene:
     def all_tokens(self) -> int:
         return sum(actor.all_tokens for actor in self.actors.values())
 
+    def hold(self, leases: Sequence[Held]) -> None:
+        """These leases live now, and no others."""
+        living = {held.lease: held for held in leases}
+        self.cells = [None if cell is None else living.pop(cell.lease, None) for cell in self.cells]
+        new = iter(living.values())
+        self.cells = [cell or next(new, None) for cell in self.cells]
+
     def read(self, worker: int, facts: Mapping[str, Any]) -> None:
         """Take in a worker's note."""
         actor = self.actors[worker]
         match facts["note"]:
             case "ready":
                 actor.pid = facts["pid"]
-                self._now_does(actor, "is ready")
+                self._now_does(actor, "ready")
             case "asks":
                 actor.tokens = facts["tokens"]
                 self._now_does(actor, "waits")
             case "waited":
-                actor.last_wait_ms = facts["waited_ns"] // 1_000_000
+                actor.last_wait_ms = facts["waited_ns"] // NS_PER_MS
             case "calls":
                 actor.calls += 1
                 actor.all_tokens += facts["tokens"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from sluice.cli.demo.scene import Mood
 from sluice.cli.output import table_lines
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ def choose_screen(*, plain: bool) -> Screen:
     return LiveScreen()
 
 
-def introduction(scenario: Scenario) -> str:
+def introduction(scenario: Scenario) -> tuple[str, str]:
     return (
-        f"{scenario.workers} processes share {scenario.requests} requests, {scenario.tokens} tokens and "
-        f"{scenario.slots} in one SQLite file, for {scenario.seconds:g} s (seed {scenario.seed})"
+        f"{scenario.workers} processes share one SQLite file for {scenario.seconds:g} s (seed {scenario.seed})",
+        f"limits: {scenario.requests} requests, {scenario.tokens} tokens, {scenario.slots}",
     )
 
 
@@ -68,16 +69,16 @@ class PlainScreen:
     def __init__(self) -> None:
         self._status_due_s = 0.0
 
-    def __enter__(self) -> PlainScreen:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing was changed that would have to be put back."""
 
     def introduce(self, scenario: Scenario) -> None:
-        print(introduction(scenario), flush=True)
+        print("\n".join(introduction(scenario)), flush=True)
 
-    def showing(self) -> PlainScreen:
+    def showing(self) -> Self:
         return self
 
     def draw(self, scene: Scene) -> None:
@@ -85,21 +86,25 @@ class PlainScreen:
             return
         self._status_due_s = scene.now_s + STATUS_EVERY_S
         limits = ", ".join(f"{status.name} {status.available}/{status.capacity} free" for status in scene.limits)
-        holders = " ".join(f"{held.worker}{' (dead)' if held.dead else ''}" for held in scene.held)
+        held = [cell for cell in scene.cells if cell is not None]
+        holders = " ".join(f"{held.worker}{' (dead)' if held.dead else ''}" for held in held)
         print(f"{scene.now_s:5.1f} s  {scene.calls} calls; {limits}; slots held by {holders or 'nobody'}", flush=True)
 
     def tell(self, event: Event) -> None:
-        print(f"{event.at_s:5.1f} s  {'! ' if event.loud else ''}{event.text}", flush=True)
+        mark = "" if event.mood is Mood.PLAIN else "! "
+        print(f"{event.at_s:5.1f} s  {mark}{event.text}", flush=True)
 
     def conclude(self, verdict: Verdict) -> None:
         rows = [
             (row.limit, row.rule, row.granted, row.allowed, f"{row.share:.1%}", row.violations) for row in verdict.rows
         ]
-        print()
-        print("\n".join(table_lines(RESULT_HEADS, rows)))
-        print()
-        print("\n".join(table_lines(("", ""), verdict.facts)[1:]))
-        print()
-        for promise in verdict.promises:
-            print(f"{'held  ' if promise.kept else 'BROKEN'}  {promise.text}\n        {promise.detail}")
-        print(f"\n{verdict.sentence}", flush=True)
+        promises = [
+            ("held" if promise.kept else "BROKEN", promise.text, promise.detail) for promise in verdict.promises
+        ]
+        for lines in (
+            table_lines(RESULT_HEADS, rows),
+            table_lines(("", ""), verdict.facts)[1:],
+            table_lines(("", "", ""), promises)[1:],
+            [verdict.sentence],
+        ):
+            print("\n" + "\n".join(lines), flush=True)

@@ -105,30 +105,28 @@ class _Judge:
         if over:
             worst = max(over, key=lambda violation: violation.over)
             detail += f", the worst by {worst.over:,} {worst.quota}"
-        return Promise("grants never exceed capacity + rate x time, by the store's clock", not over, detail)
+        return Promise("grants never exceed capacity + rate x time", not over, detail)
 
     def _slots_within_capacity(self) -> Promise:
         over = audit(self._leases, at_once=self._slots.capacity)
-        text = f"leases never hold more than {self._slots.capacity} slots, by the store's clock"
+        text = f"leases never hold more than {self._slots.capacity} slots"
         return Promise(text, not over, f"{_most_at_once(self._leases)} held at most")
 
     def _vendor_content(self) -> Promise:
         violations, strangers = self._violations, self._history.uncounted()
-        detail = (
-            f"{len(violations)} violations in {len(self._calls)} calls, {_most_at_once(self._calls)} at once at most"
-        )
+        detail = f"{len(violations)} of {len(self._calls)} calls over"
         if violations:
             detail += f"; the first: {violations[0].quota}, over by {violations[0].over:,}"
         if strangers:
             detail += f"; {len(strangers)} calls without a grant"
         if self._history.lost:
             detail += f"; {len(self._history.lost)} leases lapsed in use, since this machine stood still for too long"
-        text = "the vendor sees no more than capacity + rate x (time + start jitter), nor too many calls at once"
+        text = "the vendor counts no violation"
         return Promise(text, not violations and not strangers, detail)
 
     def _slot_came_back(self) -> Promise:
         ttl_ns, death = self._slots.ttl_ns, self._history.death
-        text = f"a killed worker's slot comes back at its TTL of {ttl_ns / NS_PER_SECOND:g} s, not before and not later"
+        text = f"the dead worker's slot is free at its TTL of {ttl_ns / NS_PER_SECOND:g} s"
         if death is None:
             return Promise(text, kept=False, detail="nobody was killed while holding a slot")
         if death.expires_ns is None:
@@ -141,7 +139,7 @@ class _Judge:
         if wrongly_full:
             late = _ms(max(wrongly_full) - death.expires_ns)
             return Promise(text, kept=False, detail=f"{late} after it had lapsed, a take was refused for want of it")
-        return Promise(text, kept=True, detail=self._reuse_text())
+        return Promise(text, kept=True, detail="not before, not later")
 
     def _nothing_left_lying(self) -> Promise:
         rate = self._scenario.requests
@@ -152,7 +150,7 @@ class _Judge:
     def _processes_came_home(self) -> Promise:
         failures = self._history.failures
         detail = "; ".join(f"{name}: {words}" for name, words in sorted(failures.items()))
-        return Promise("every other process works to the end", not failures, detail or "no process failed")
+        return Promise("the other processes work to the end", not failures, detail or "none failed")
 
     # --- numbers ---
 
@@ -197,19 +195,19 @@ class _Judge:
         return (
             ("calls", f"{len(self._calls)}, of which {len(self._history.turned_away())} were answered 429"),
             ("waits", f"p50 {_ms(_percentile(waits_ns, 50))}, p99 {_ms(_percentile(waits_ns, 99))}"),
-            ("start jitter", f"{_ms(self._jitter_ns)}: calls reached the vendor so unevenly after their grants"),
+            ("start jitter", f"{_ms(self._jitter_ns)}: how unevenly calls reached the vendor"),
             ("dead worker's slot", self._reuse_text()),
         )
 
     def _reuse_text(self) -> str:
         death = self._history.death
         if death is None or death.expires_ns is None:
-            return "nobody was killed while holding a slot"
-        lapsed = f"lapsed {_ms(death.expires_ns - death.killed_ns)} after the kill"
+            return "it never had one"
         taken = self._history.reuse(self._slots.capacity, self._slots.ttl_ns)
         if taken is None:
-            return f"{lapsed}; nobody needed it before the end"
-        return f"{lapsed}, taken by worker {taken.worker} {_ms(taken.at_ns - death.expires_ns)} later"
+            return f"free {_ms(death.expires_ns - death.killed_ns)} after the kill; nobody needed it"
+        since_kill, since_lapse = _ms(taken.at_ns - death.killed_ns), _ms(taken.at_ns - death.expires_ns)
+        return f"reused {since_kill} after the kill, {since_lapse} after it lapsed"
 
 
 def _most_at_once(calls: Sequence[Call]) -> int:
