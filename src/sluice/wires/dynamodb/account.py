@@ -108,9 +108,8 @@ class Account:
 
     def _may_pass(self, error: Exception) -> bool:
         if isinstance(error, self._errors.CredentialRetrievalError):
-            return (
-                error.kwargs.get("provider") == "container-role"
-            )  # the service beside a container that hands them out
+            provider: str = error.kwargs.get("provider", "")
+            return provider == "container-role"  # a service beside the container hands them out
         passing: tuple[type[Exception], ...] = (
             self._errors.HTTPClientError,
             self._errors.ConnectionError,
