@@ -46,8 +46,8 @@ class Level:
                 return f"resource {resource!r}"
             case (entity, None):
                 return f"entity {entity!r}"
-            case (entity, resource):
-                return f"entity {entity!r}, resource {resource!r}"
+            case _:
+                return f"entity {self.entity!r}, resource {self.resource!r}"
 
 
 def levels_for(entity: str, resource: str) -> tuple[Level, Level, Level, Level]:

@@ -28,7 +28,6 @@ _MAX_TEXT = 200
 _AMOUNT = re.compile(r"(\d{1,18})(?:\.(\d{1,9}))?([kM]?)(?![\w.])")
 _DURATION = re.compile(r"(?:(\d{1,18})(?:\.(\d{1,9}))? *)?(ms|s|min|hour|day)(?!\w)")
 _WORD = re.compile(r"[A-Za-z]+(?!\w)|/")
-_SPACE = re.compile(r" *")
 
 
 def parse_rule(text: str) -> tuple[int, int, int | None]:
@@ -131,9 +130,8 @@ class _Reader:
         return self.at == len(self.text)
 
     def skip_space(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        if found:
-            self.at = found.end()
+        while self.text.startswith(" ", self.at):
+            self.at += 1
 
     def fail(self, why: str) -> NoReturn:
         raise ConfigError(
