@@ -105,7 +105,9 @@ class System:
         process.on_error = self._failed
         settings = Settings(namespace, fail_open=setting.fail_open, config_ttl_ns=setting.config_ttl_ns)
         rng = self.decisions.stream(f"{name}/rng")
-        client = Client(SimStore(self.network, process), clock, SimScope(process), rng, settings, self._observe)
+        client = Client(
+            SimStore(self.network, process), clock, SimScope(process), rng, settings, observer=self._observe
+        )
         self.clients[name] = (process, client)
         for number in range(setting.asks):
             at_ns = from_ns + draw.randrange(setting.asking_ns)

@@ -1,0 +1,186 @@
+"""Bugs in the core: the arithmetic of buckets."""
+
+from typing import Final
+
+from proof.mutants.mutant import Mutant
+
+BUCKET: Final = "core/bucket.py"
+
+CORE: Final = (
+    Mutant(
+        "clip forgotten",
+        "1: after an idle spell, far more than a burst is admitted",
+        BUCKET,
+        "full_at_ns = clock_ns if state is None else max(state.full_at_ns, clock_ns)",
+        "full_at_ns = clock_ns if state is None else state.full_at_ns",
+    ),
+    Mutant(
+        "refill written back",
+        "1: every look at a rate rounds its refill up to a whole token",
+        BUCKET,
+        "    full_at_ns = state.full_at_ns\n    if state.interval_ns != charge.interval_ns:",
+        "    full_at_ns = clock_ns + (state.full_at_ns - clock_ns) // state.interval_ns * state.interval_ns\n"
+        "    if state.interval_ns != charge.interval_ns:",
+    ),
+    Mutant(
+        "floor for ceil",
+        "1: a backlog counted in another interval loses a part of a nanosecond",
+        BUCKET,
+        "return clock_ns - (-backlog_ns * interval_ns // state.interval_ns)",
+        "return clock_ns + backlog_ns * interval_ns // state.interval_ns",
+    ),
+    Mutant(
+        "backlog not restated",
+        "1: after a limit was changed, the old backlog counts in the new interval",
+        BUCKET,
+        "        full_at_ns = restated_up(state, charge.interval_ns, clock_ns)\n",
+        "        full_at_ns = state.full_at_ns\n",
+    ),
+    Mutant(
+        "one tick early",
+        "1: a take is granted a nanosecond before it is due",
+        BUCKET,
+        "            refused = wait_ns > request.wait_ns\n",
+        "            refused = wait_ns > request.wait_ns + 1\n",
+    ),
+    Mutant(
+        "headroom ignored",
+        "1: a take that must leave room to others takes all of it",
+        BUCKET,
+        "return max(0, due_ns - clock_ns - (charge.capacity - charge.leave) * charge.interval_ns)",
+        "return max(0, due_ns - clock_ns - charge.capacity * charge.interval_ns)",
+    ),
+    Mutant(
+        "a denial takes",
+        "5: who is refused is charged all the same",
+        BUCKET,
+        "        after = tuple(verdict.untaken for verdict in verdicts)\n        return after, Denied(",
+        "        after = tuple(verdict.taken for verdict in verdicts)\n        return after, Denied(",
+    ),
+    Mutant(
+        "the shortest wait is told",
+        "5: of several waits, retry_in is not the longest",
+        BUCKET,
+        "    wait_ns = max(verdict.wait_ns for verdict in verdicts)\n",
+        "    wait_ns = min(verdict.wait_ns for verdict in verdicts)\n",
+    ),
+    Mutant(
+        "only the first bucket can refuse",
+        "6: a take over several buckets is granted although one of them is empty",
+        BUCKET,
+        "    refusals = tuple(status for verdict in verdicts for status in verdict.refusals)\n",
+        "    refusals = verdicts[0].refusals\n",
+    ),
+    Mutant(
+        "one slot too many",
+        "4: one more than its capacity holds a limit",
+        BUCKET,
+        "    missing = len(live) + charge.amount + charge.leave - charge.capacity\n    if missing <= 0:",
+        "    missing = len(live) + charge.amount + charge.leave - charge.capacity\n    if missing <= 1:",
+    ),
+    Mutant(
+        "lapsed slots count",
+        "4: the slot of a dead holder never comes back by itself",
+        BUCKET,
+        "    return {entry: expires_ns for entry, expires_ns in entries.items() if expires_ns > now_ns}\n",
+        "    return dict(entries)\n",
+    ),
+    Mutant(
+        "renew resurrects",
+        "4: a lapsed lease is brought back, and somebody else has its slot",
+        BUCKET,
+        "        if _held_by(entries, request.lease_id, now_ns) != charge.amount:\n",
+        "        if _held_by(entries, request.lease_id, 0) != charge.amount:\n",
+    ),
+    Mutant(
+        "renew lowers",
+        "4: a renewal by a clock that stepped back takes time away",
+        BUCKET,
+        "entry: max(was_ns, expires_ns) if was_ns > now_ns",
+        "entry: expires_ns if was_ns > now_ns",
+    ),
+    Mutant(
+        "retry charges twice",
+        "4: a take whose reply was lost is not found again by its lease id",
+        BUCKET,
+        '    if not held:\n        return "none"\n',
+        '    if held >= 0:\n        return "none"\n',
+    ),
+    Mutant(
+        "release leaves one",
+        "4: of a lease of several slots, one stays taken",
+        BUCKET,
+        "for entry, expires_ns in entries.items() if entry_owner(entry) != request.lease_id}\n",
+        "for entry, expires_ns in entries.items() if entry != request.lease_id}\n",
+    ),
+    Mutant(
+        "release settles again",
+        "1: a release that comes twice gives tokens back twice",
+        BUCKET,
+        "    if slots == bucket.slots:\n        return bucket, Gone(now_ns)\n",
+        "    if slots == bucket.slots and not request.deltas:\n        return bucket, Gone(now_ns)\n",
+    ),
+    Mutant(
+        "reap takes the living",
+        "4: tidying away removes slots that have been renewed since they were seen",
+        BUCKET,
+        "    due = {slot for slot in lapsed(bucket, now_ns) if slot in set(seen)}\n",
+        "    due = {slot for slot in lapsed(bucket, 1 << 80) if slot.limit in {s.limit for s in seen}}\n",
+    ),
+    Mutant(
+        "owing mints",
+        "1: a debt is counted from when the bucket was last full, which may be long ago",
+        BUCKET,
+        "            base_ns = max(state.full_at_ns, clock_ns)\n",
+        "            base_ns = state.full_at_ns\n",
+    ),
+    Mutant(
+        "given back at the client's interval",
+        "1: after a limit was changed, a token given back is worth more than one taken",
+        BUCKET,
+        "            full_at_ns = state.full_at_ns + delta.tokens * state.interval_ns\n",
+        "            full_at_ns = state.full_at_ns + delta.tokens * delta.interval_ns\n",
+    ),
+    Mutant(
+        "a turn goes back from the middle",
+        "1: two get the same turn",
+        BUCKET,
+        "    if state != RateState(request.left_full_at_ns, request.interval_ns):\n",
+        "    if state is None:\n",
+    ),
+    Mutant(
+        "a turn never goes back",
+        "2: the last in the line gives up, and its turn stays spent",
+        BUCKET,
+        "    if state != RateState(request.left_full_at_ns, request.interval_ns):\n",
+        "    if state != RateState(request.left_full_at_ns - 1, request.interval_ns):\n",
+    ),
+    Mutant(
+        "a pause moves nobody",
+        "1: after a pause, all who waited start at once",
+        BUCKET,
+        "        name: RateState(max(state.full_at_ns, clock_ns) + shift_ns, state.interval_ns)\n",
+        "        name: RateState(state.full_at_ns, state.interval_ns)\n",
+    ),
+    Mutant(
+        "a pause ends early",
+        "1: a shorter pause cuts a longer one",
+        BUCKET,
+        "    if shift_ns <= 0:\n        return bucket\n",
+        "",
+    ),
+    Mutant(
+        "slots ignore a pause",
+        "5: slots are granted while the bucket is paused",
+        BUCKET,
+        "            wait_ns = max(wait_ns, clock_ns - now_ns)\n            expires_ns",
+        "            expires_ns",
+    ),
+    Mutant(
+        "usage forgets what is given back",
+        "the books: usage counts what was taken, not what it cost",
+        BUCKET,
+        "        usage[hour] = usage.get(hour, 0) + delta.tokens\n",
+        "        usage[hour] = usage.get(hour, 0) + max(0, delta.tokens)\n",
+    ),
+)

@@ -1,0 +1,39 @@
+"""The table of planted bugs in docs/reliability.md: written by the command, between two marks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from proof.mutants.trial import ROOT, Verdict
+
+PAGE: Final[Path] = ROOT / "docs" / "reliability.md"
+BEGINS: Final = "<!-- planted bugs: written by `python -m proof.mutants --write` -->"
+ENDS: Final = "<!-- end of the planted bugs -->"
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """One line a bug: where it is, what it breaks, what caught it."""
+    lines = ["| in | planted bug | what it breaks | caught by | seeds |", "|---|---|---|---|---:|"]
+    for verdict in verdicts:
+        mutant = verdict.mutant
+        seeds = str(verdict.seeds) if verdict.by_simulator else ""
+        caught = verdict.caught_by or "**nothing**"
+        lines.append(f"| {mutant.part} | {mutant.name} | {mutant.breaks} | {caught} | {seeds} |")
+    caught = [verdict for verdict in verdicts if verdict.caught_by]
+    ours = [verdict for verdict in verdicts if verdict.mutant.part in {"core", "flow"}]
+    simulated = sum(verdict.by_simulator for verdict in ours)
+    lines += [
+        "",
+        f"{len(caught)} of {len(verdicts)} caught; of the {len(ours)} in core and flows, {simulated} by the simulator.",
+    ]
+    return "\n".join(lines)
+
+
+def write_table(verdicts: Sequence[Verdict]) -> None:
+    """Put the table where it belongs in the page."""
+    text = PAGE.read_text("utf-8")
+    before, begins, rest = text.partition(BEGINS)
+    _, ends, after = rest.partition(ENDS)
+    if not begins or not ends:
+        raise ValueError(f"{PAGE.name} has no place for the table: it belongs between {BEGINS!r} and {ENDS!r}")
+    PAGE.write_text(f"{before}{begins}\n{table(verdicts)}\n{ends}{after}", "utf-8")
