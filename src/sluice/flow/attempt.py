@@ -1,8 +1,9 @@
 """One attempt at a take: all of its parts, or nothing.
 
-A store that decides several buckets jointly gets one request. At any other they are asked one after another, slots
-first, then the likeliest to refuse, and a refusal undoes the known others. Whoever is cancelled while a take is on its
-way has it finished and undone. A process that dies here leaves rates spent and slots to lapse.
+A store that decides several buckets jointly gets one request. At any other they are asked side by side where there is
+room to spare, else one after another (see `sluice.flow.room`), and a refusal undoes the known others. Whoever is
+cancelled while a take is on its way has it finished and undone. A process that dies here leaves rates spent and slots
+to lapse.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sluice.core.bounds import NS_PER_HOUR
 from sluice.core.errors import ConfigError, Conflict, StoreUnavailable
-from sluice.core.requests import Clash, Denied, Failure, Fold, Granted, Part, Take, Unknown, Unreached
+from sluice.core.requests import Clash, Denied, Failure, Fold, Granted, Take, Unknown, Unreached
 from sluice.core.usage import FOLD_PAST_HOURS, past_hours
 from sluice.flow.ending import finish_end
 from sluice.flow.hold import Hold, Sent
@@ -20,6 +21,8 @@ from sluice.flow.lease import Lease
 from sluice.flow.persist import persist, unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from sluice.flow.client import Client
 
 logger = logging.getLogger("sluice")
@@ -58,21 +61,66 @@ async def _undo(client: Client, lease: Lease, hold: Hold) -> bool:
 
 
 async def _ask(client: Client, lease: Lease, hold: Hold, wait_ns: int) -> Granted | Denied | Clash | Failure:
-    numbers = list(range(len(hold.parts)))
-    if len(numbers) == 1 or client.store.traits.joint:
-        return await _send(client, lease, hold, numbers, wait_ns)
-    first, *others = sorted(numbers, key=lambda number: _reluctance(hold.parts[number]))
-    outcome = await _send(client, lease, hold, [first], 0)
-    for number in others:
-        if not isinstance(outcome, Granted):
-            break
+    parts = hold.parts
+    if len(parts) == 1 or client.store.traits.joint:
+        return await _send(client, lease, hold, list(range(len(parts))), wait_ns)
+    now_ns = client.clock.now_ns()
+    if client.room.to_spare(parts, now_ns):
+        return await _send_side_by_side(client, lease, hold)
+    granted: dict[int, Granted] = {}
+    for number in client.room.in_order(parts, now_ns):
         outcome = await _send(client, lease, hold, [number], 0)
-    return outcome
+        if not isinstance(outcome, Granted):
+            return outcome
+        granted[number] = outcome
+    return _together(granted)
 
 
-def _reluctance(part: Part) -> tuple[bool, int]:
-    """Slots come first, since giving them back is exact; then what has the fewest takes of this size to give."""
-    return (not part.slots, min(charge.capacity // charge.amount for charge in part.charges))
+def _together(granted: Mapping[int, Granted]) -> Granted:
+    """The grants of all parts as one, with the images in the order of the parts."""
+    answers = [granted[number] for number in sorted(granted)]
+    now_ns = max(answer.now_ns for answer in answers)
+    clamped = tuple(name for answer in answers for name in answer.clamped)
+    images = tuple(image for answer in answers for image in answer.images)
+    return Granted(now_ns, now_ns, images, clamped, repeated=all(answer.repeated for answer in answers))
+
+
+async def _send_side_by_side(client: Client, lease: Lease, hold: Hold) -> Granted | Denied | Clash | Failure:
+    """Send each part as a take of its own, all at once. What stays without an answer is asked for again, in turn."""
+    takes = [Take(hold.id, (part,)) for part in hold.parts]
+    steady_ns, wall_ns = client.clock.steady_ns(), client.clock.now_ns()
+    hold.sent[:] = [Sent.DOUBTFUL] * len(takes)
+    answers = await client.store.take(takes)
+    granted: dict[int, Granted] = {}
+    refused: list[Denied | Clash | Failure] = []
+    unanswered: list[int] = []
+    for number, answer in enumerate(answers):
+        if isinstance(answer, Unreached) or (isinstance(answer, Unknown) and hold.parts[number].slots):
+            unanswered.append(number)
+            continue
+        _note(client, lease, hold, takes[number], answer, numbers=[number], sent_at_ns=(steady_ns, wall_ns))
+        if isinstance(answer, Granted):
+            granted[number] = answer
+        else:
+            refused.append(answer)
+    for number in unanswered:
+        if refused:  # nothing more is asked for; what is in doubt stays so, and is undone
+            if isinstance(answers[number], Unreached):
+                hold.sent[number] = Sent.NOT_YET
+            continue
+        outcome = await _send(client, lease, hold, [number], 0)
+        if isinstance(outcome, Granted):
+            granted[number] = outcome
+        else:
+            refused.append(outcome)
+    return min(refused, key=_weight) if refused else _together(granted)
+
+
+def _weight(refusal: Denied | Clash | Failure) -> tuple[int, int]:
+    """Which of several refusals is told: what is in doubt, then a clash, then the denial with the longest wait."""
+    if isinstance(refusal, Denied):
+        return (2, -refusal.retry_in_ns)
+    return (1, 0) if isinstance(refusal, Clash) else (0, 0)
 
 
 async def _send(
@@ -88,16 +136,32 @@ async def _send(
     repeatable = any(part.slots for part in parts)
     answer: Granted | Denied | Clash | Failure
     answer, _ = await persist(client, client.store.take, take, until_ns, repeatable=repeatable)
+    _note(client, lease, hold, take, answer, numbers=numbers, sent_at_ns=(steady_ns, wall_ns))
+    return answer
+
+
+def _note(
+    client: Client,
+    lease: Lease,
+    hold: Hold,
+    take: Take,
+    answer: Granted | Denied | Clash | Failure,
+    *,
+    numbers: Sequence[int],
+    sent_at_ns: tuple[int, int],
+) -> None:
+    """Write down what an answer says of the parts that were asked for."""
     if isinstance(answer, Unknown):
-        return answer
+        return
     for number in numbers:
         hold.sent[number] = Sent.GRANTED if isinstance(answer, Granted) else Sent.NOT_YET
     if isinstance(answer, Granted):
-        lease.granted(hold, answer, steady_ns, wall_ns)
+        lease.granted(hold, answer, *sent_at_ns)
     if isinstance(answer, Granted | Denied):
         client.report(take, answer)
         _fold_old_hours(client, take, answer)
-    return answer
+        if not client.store.traits.joint:
+            client.room.saw(take.parts, answer.images)
 
 
 def _fold_old_hours(client: Client, take: Take, answer: Granted | Denied) -> None:

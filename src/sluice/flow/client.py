@@ -11,15 +11,18 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from sluice.core.bounds import NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
+from sluice.core.bounds import MAX_TTL_NS, NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
 from sluice.core.errors import ConfigError
 from sluice.core.events import Event, RateClamped
+from sluice.core.limit_text import parse_duration_ns
 from sluice.core.names import check_name
 from sluice.core.requests import Denied, Granted, Take
 from sluice.flow.ask import seconds_ns
 from sluice.flow.configure import Configuration
 from sluice.flow.keeper import Keeper
 from sluice.flow.line import Lines
+from sluice.flow.room import Room
+from sluice.ports import Reporting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +45,18 @@ class Settings:
     fail_open: bool = False
     config_ttl_ns: int = 60 * NS_PER_SECOND
     max_retries: int | None = None
+    lease_ttl_ns: int | None = None
 
     @classmethod
     def read(
-        cls, namespace: str, timeout: float, on_unavailable: str, config_ttl: float, max_retries: str | None
+        cls,
+        namespace: str,
+        timeout: float,
+        on_unavailable: str,
+        config_ttl: float,
+        *,
+        max_retries: str | None = None,
+        lease_ttl: str | None = None,
     ) -> Settings:
         """Read the arguments of a facade and what the environment says; seconds become nanoseconds and bounds hold."""
         if on_unavailable not in {"closed", "open"}:
@@ -59,6 +70,7 @@ class Settings:
             on_unavailable == "open",
             seconds_ns(config_ttl, "config_ttl", most_ns=NS_PER_HOUR),
             _max_retries(max_retries),
+            _lease_ttl_ns(lease_ttl),
         )
 
     def for_namespace(self, name: str) -> Settings:
@@ -72,6 +84,19 @@ def _max_retries(text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_RETRIES_DIGITS):
         raise ConfigError(f"SLUICE_MAX_RETRIES is a whole number from 0, not {text!r}; unset it to bound only the time")
     return int(text)
+
+
+def _lease_ttl_ns(text: str | None) -> int | None:
+    """``SLUICE_LEASE_TTL``: how long slots live when a take names no ttl; unset or empty: as their limit says."""
+    if not text:
+        return None
+    try:
+        ttl_ns = parse_duration_ns(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)
+    except ConfigError:
+        ttl_ns = 0
+    if not 0 < ttl_ns <= MAX_TTL_NS:
+        raise ConfigError(f"SLUICE_LEASE_TTL is a time such as 60s or 5min, at most seven days, not {text!r}")
+    return ttl_ns
 
 
 class Client:
@@ -97,7 +122,9 @@ class Client:
         self.folding: set[BucketKey] = set()
         self.configuration = Configuration(self)
         self.lines = Lines(scope)
+        self.room = Room()
         self.keeper = Keeper(self)
+        self._listen()
 
     def move_to(self, store: Store, scope: Scope) -> None:
         """Go on over another store and scope, those before are dead: what was read and is pending comes along."""
@@ -105,6 +132,11 @@ class Client:
         self.folding.clear()
         self.lines = Lines(scope)
         self.keeper = self.keeper.heir()
+        self._listen()
+
+    def _listen(self) -> None:
+        if isinstance(self.store, Reporting):
+            self.store.report_to(self.tell)
 
     def tell(self, event: Event) -> None:
         observer = self._observer

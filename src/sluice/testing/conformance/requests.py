@@ -102,6 +102,8 @@ class Requests:
         if isinstance(answer, Denied):
             self._retry_in_ns = answer.retry_in_ns
         if isinstance(request, Take) and isinstance(answer, Granted) and len(request.parts) == 1:
+            if answer.repeated:
+                return
             (part,) = request.parts
             for charge in part.rates:
                 left_ns = answer.images[0].rates[charge.name].full_at_ns
