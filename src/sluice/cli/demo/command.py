@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import argparse
@@ -16,6 +16,20 @@ if TYPE_CHECKING:
     from sluice.cli.demo.screen import Screen
 
 BROKEN: Final = 1
+
+
+def add(subjects: Any, _: argparse.ArgumentParser) -> None:
+    parser = subjects.add_parser(
+        "demo",
+        help="watch processes share limits, and one of them die",
+        description="Processes share one SQLite file in front of a fake vendor. One is killed while it holds a slot; "
+        "watch the slot come back. The exit status is 1 if anything that must hold did not.",
+    )
+    parser.add_argument("--seconds", type=float, default=15, help="how long to run (default: 15)")
+    parser.add_argument("--workers", type=int, default=6, help="how many processes (default: 6)")
+    parser.add_argument("--seed", type=int, help="make the same calls again")
+    parser.add_argument("--plain", action="store_true", help="plain lines, no live screen")
+    parser.set_defaults(run=run)
 
 
 def run(asked: argparse.Namespace) -> int:

@@ -76,7 +76,7 @@ class LiveScreen:
         """The next scene shows it."""
 
     def conclude(self, verdict: Verdict) -> None:
-        self._console.print("", _results(verdict), "")
+        self._console.print("", _results(verdict), sep="\n")
         self._console.print(_pairs(verdict.facts), "")
         self._console.print(_promises(verdict.promises), "")
         self._console.print(Text(verdict.sentence, style="bold green" if verdict.kept else "bold red"))
@@ -126,7 +126,7 @@ def _slot(held: Held | None, width: int) -> tuple[str, str]:
     if held is None:
         return "·".center(width), "bright_black"
     if held.dead:
-        return _fitting((f"✝ {held.worker}: {held.expires_in:.1f} s", f"✝{held.worker}"), width), DEAD
+        return _fitting((f"✝{held.worker} {held.expires_in:.1f} s", f"✝{held.worker}"), width), DEAD
     return _fitting((f"worker {held.worker}", str(held.worker)), width), f"black on {_colour(held.worker)}"
 
 
@@ -170,7 +170,7 @@ def _events(scene: Scene, lines: int) -> list[Text]:
 
 
 def _results(verdict: Verdict) -> RenderableType:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False, pad_edge=False)
     for head in RESULT_HEADS[:2]:
         table.add_column(head)
     for head in RESULT_HEADS[2:]:

@@ -1,51 +1,68 @@
-"""The commands: each reads its arguments, calls the facade once or twice and prints what came back."""
+"""`sluice limits`: setting and reading the limits of a level."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import platform
-from datetime import UTC, datetime
-from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sluice.cli.output import print_json, print_table, seconds_text
+from sluice.cli.client import add_for_whom, open_client
+from sluice.cli.output import print_json, print_table
 from sluice.core.errors import ConfigError
 from sluice.core.limits import Limit
-from sluice.sync import Sluice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sluice.core.levels import Level
 
-DISTRIBUTION = "sluice-quota"
+SETTING = """Set the limits of a level, all of them at once. The first level that has any limits decides, whole: entity
+and resource; entity (--entity NAME --any-resource); resource; system (--any-resource). A RULE is a rate, as in 500/min
+or '200k/min burst 400k', or slots, as in '32 slots ttl 60s'. A resource's limits hold for each entity by itself."""
 
 
-def open_client(asked: argparse.Namespace) -> Sluice:
-    """The client for a command's options."""
-    return Sluice(asked.url, namespace=asked.namespace)
+def add(subjects: Any, everywhere: argparse.ArgumentParser) -> None:
+    text = "set and read limits"
+    limits = subjects.add_parser("limits", help=text, description=f"{text.capitalize()}.")
+    verbs = limits.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
+    def add_verb(verb: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        description = SETTING if run is set_limits else f"Print {text}."
+        parser: argparse.ArgumentParser = verbs.add_parser(
+            verb, parents=[everywhere], help=text, description=description
+        )
+        parser.set_defaults(run=run)
+        return parser
 
-def version(asked: argparse.Namespace) -> int:
-    """Print the version."""
-    try:
-        number = metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        number = "unknown: not installed as a package"
-    if asked.json:
-        print_json({"sluice": number, "python": platform.python_version()})
-    else:
-        print(f"sluice {number} (Python {platform.python_version()})")
-    return 0
-
-
-# --- limits ---
+    setting = add_verb("set", set_limits, "set the limits of a level, all of them at once")
+    setting.usage = "sluice limits set [options] RESOURCE NAME=RULE [NAME=RULE ...]"
+    setting.add_argument(
+        "words", nargs="+", metavar="RESOURCE NAME=RULE", help="as in: openai rpm=500/min 'calls=32 slots ttl 60s'"
+    )
+    setting.add_argument(
+        "--cost", action="append", default=[], metavar="NAME=N", help="what a take that does not name it takes of it"
+    )
+    getting = add_verb("get", get_limits, "the limits set at a level, with their version")
+    deleting = add_verb("delete", delete_limits, "remove the limits of a level")
+    for parser in (getting, deleting):
+        parser.add_argument("resource", nargs="?", metavar="RESOURCE")
+    for parser in (setting, getting, deleting):
+        parser.add_argument("--any-resource", action="store_true", help="in place of RESOURCE: the level of none")
+        parser.add_argument("--entity", metavar="NAME", help="the level of this entity")
+    for parser in (setting, deleting):
+        parser.add_argument(
+            "--expect", metavar="VERSION", help="only if this version is set there; '' if nothing may be"
+        )
+    add_verb("list", list_limits, "the resources that have limits of their own")
+    resolving = add_verb("resolve", resolve_limits, "the limits in force, and the level that they come from")
+    resolving.add_argument("resource", metavar="RESOURCE")
+    add_for_whom(resolving)
 
 
 def set_limits(asked: argparse.Namespace) -> int:
     """Set the limits of a level."""
     resource, texts = (None, asked.words) if asked.any_resource else (asked.words[0], asked.words[1:])
+    if not texts:
+        raise ConfigError(f"{resource!r} is given no limits; write RESOURCE NAME=RULE, as in: openai rpm=500/min")
     limits = _read_limits(texts, asked.cost)
     with open_client(asked) as sluice:
         sluice.set_limits(resource, limits, entity=asked.entity, expect=asked.expect)
@@ -109,91 +126,6 @@ def resolve_limits(asked: argparse.Namespace) -> int:
     return 0
 
 
-# --- looking ---
-
-
-def peek(asked: argparse.Namespace) -> int:
-    """Print how the limits of a resource stand."""
-    with open_client(asked) as sluice:
-        standing = sluice.peek(asked.resource, entity=asked.entity)
-    if asked.json:
-        print_json(dataclasses.asdict(standing))
-        return 0
-    rows = [
-        (status.name, status.available, status.capacity, seconds_text(status.retry_in)) for status in standing.limits
-    ]
-    print_table(("limit", "available", "of", "next in"), rows, "no limits")
-    if standing.paused_for:
-        print(f"paused for {seconds_text(standing.paused_for)}")
-    return 0
-
-
-def leases(asked: argparse.Namespace) -> int:
-    """Print who holds slots."""
-    with open_client(asked) as sluice:
-        held = sluice.leases(asked.resource, entity=asked.entity)
-    if asked.json:
-        print_json([dataclasses.asdict(lease) for lease in held])
-        return 0
-    rows = [
-        (
-            lease.resource,
-            lease.entity,
-            lease.limit,
-            lease.slots,
-            lease.holder or "-",
-            _time_text(lease.since),
-            seconds_text(lease.expires_in),
-            lease.id,
-        )
-        for lease in held
-    ]
-    print_table(
-        ("resource", "entity", "limit", "slots", "holder", "since", "expires in", "lease"), rows, "nobody holds slots"
-    )
-    return 0
-
-
-def pause(asked: argparse.Namespace) -> int:
-    """Grant nothing for a while."""
-    with open_client(asked) as sluice:
-        sluice.pause(asked.resource, asked.seconds, entity=asked.entity)
-    if asked.json:
-        print_json({"resource": asked.resource, "entity": asked.entity, "paused_for": asked.seconds})
-    else:
-        print(f"{asked.resource}: paused for {seconds_text(asked.seconds)}")
-    return 0
-
-
-# --- namespaces ---
-
-
-def namespaces(asked: argparse.Namespace) -> int:
-    """Print the namespaces of the store."""
-    with open_client(asked) as sluice:
-        names = sluice.namespaces()
-    if asked.json:
-        print_json(names)
-    else:
-        print("\n".join(names) or "there is no namespace yet; the first take or set_limits makes one")
-    return 0
-
-
-def purge(asked: argparse.Namespace) -> int:
-    """Delete a namespace, if that is really meant."""
-    if not asked.yes:
-        raise ConfigError(
-            f"purge deletes namespace {asked.name!r} and everything in it for good; add --yes if you mean it"
-        )
-    with open_client(asked) as sluice:
-        sluice.purge_namespace(asked.name)
-    if asked.json:
-        print_json({"purged": asked.name})
-    else:
-        print(f"namespace {asked.name!r} is gone")
-    return 0
-
-
 # --- reading and writing values ---
 
 
@@ -243,7 +175,3 @@ def _level_json(level: Level | None) -> dict[str, str | None] | None:
 def _level_text(resource: str | None, entity: str | None) -> str:
     whose = "" if entity is None else f" for entity {entity!r}"
     return f"{'any resource' if resource is None else resource}{whose}"
-
-
-def _time_text(since: float | None) -> str:
-    return "-" if since is None else datetime.fromtimestamp(since, UTC).astimezone().isoformat(" ", "seconds")
