@@ -116,7 +116,7 @@ class AsyncSluice(Facade[DrainingScope]):
 
     ``await sluice.acquire(...)`` gives a lease, ``async with sluice.acquire(...) as lease`` gives and ends one. Making
     one binds no loop; it belongs to the loop in which it is used until that is closed, and then to the next. One made
-    at import serves every ``asyncio.run``; two loops at once are refused. Close it with `aclose`, or use ``async with``:
+    at import serves every ``asyncio.run``; two loops at once are refused. Close it with `aclose`, or ``async with``:
     an event loop that is torn down cancels what is being sent, and what is pending then waits for the next loop.
     """
 

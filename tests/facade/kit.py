@@ -67,6 +67,9 @@ class Watched:
         return self.inner.traits
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        if not hasattr(MemoryStore, name):
+            raise AttributeError(name)
+
         async def call(*arguments: Any, **options: Any) -> Any:
             return await self._call(name, arguments, options)
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+HEAVY = {"asyncio", "sqlite3", "concurrent.futures", "multiprocessing", "ssl", "http.client", "email"}
+
 REPORT = """
 import sys
 before = set(sys.modules)
@@ -10,7 +12,7 @@ before = set(sys.modules)
 loaded = set(sys.modules) - before
 top = {{name.partition(".")[0] for name in loaded}}
 print(*sorted(top - set(sys.stdlib_module_names) - {{"sluice"}}), sep=",")
-print(*sorted(loaded & {{"asyncio", "sqlite3", "concurrent.futures", "multiprocessing", "ssl", "http.client", "email"}}), sep=",")
+print(*sorted(loaded & {heavy}), sep=",")
 print(len(loaded))
 """
 
@@ -18,7 +20,9 @@ print(len(loaded))
 def loads(what: str) -> tuple[str, str, int]:
     """Third-party modules, heavy modules, and how many in all, in an interpreter of its own."""
     # -S: what site-packages' .pth files import is none of ours; the path is handed over instead.
-    code = f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n" + REPORT.format(what=what)
+    code = f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n" + REPORT.format(
+        what=what, heavy=HEAVY
+    )
     ran = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, timeout=60)
     foreign, heavy, count = ran.stdout.splitlines()
     return foreign, heavy, int(count)

@@ -87,7 +87,10 @@ def test_both_facades_have_the_same_methods_parameters_defaults_and_docstrings(
         assert inspect.getdoc(method) == inspect.getdoc(theirs[name]), name
         if not isinstance(method, property):
             assert shape(method) == shape(theirs[name]), name
-    assert shape(blocking.__init__)[1:] == shape(asynchronous.__init__)[1:] or blocking is Lease
+
+
+def test_both_clients_are_made_from_the_same_options() -> None:
+    assert shape(Sluice) == shape(AsyncSluice)
 
 
 def test_both_facades_annotate_the_same_parameters() -> None:
