@@ -84,8 +84,7 @@ class Database:
         except sqlite3.Error as error:
             return self._failed(error, batch or (lead,), committing=committing)
         except ConfigError as error:
-            lead.fail(error)
-            return (lead,)
+            return self._refused(error, batch or (lead,))
         except _Broken as broken:
             _answer_others(batch, broken.job, Unreached(f"it shared a transaction with what failed: {broken.error!r}"))
             broken.job.fail(broken.error)
@@ -120,11 +119,14 @@ class Database:
         try:
             failure = failure_of(error, self.place, committing=committing)
         except ConfigError as refused:
-            for job in batch:
-                job.fail(refused)
-        else:
-            for job in batch:
-                job.answer(failure)
+            return self._refused(refused, batch)
+        for job in batch:
+            job.answer(failure)
+        return batch
+
+    def _refused(self, error: ConfigError, batch: Sequence[Job]) -> Sequence[Job]:
+        for job in batch:
+            job.fail(error)
         return batch
 
     def close(self) -> None:

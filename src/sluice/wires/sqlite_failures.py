@@ -50,8 +50,8 @@ def failure_of(error: sqlite3.Error, place: Place, *, committing: bool) -> Failu
 
 def _could_be_opened(place: Place) -> bool:
     place.make_ready()
-    exists = os.access(place.path, os.F_OK)
-    return os.access(place.path, os.R_OK | os.W_OK) if exists else os.access(place.path.parent, os.W_OK)
+    folder_is_ours = os.access(place.path.parent, os.W_OK | os.X_OK)
+    return folder_is_ours and (not os.access(place.path, os.F_OK) or os.access(place.path, os.R_OK | os.W_OK))
 
 
 def _why(code: int, place: Place) -> str:

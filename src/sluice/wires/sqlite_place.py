@@ -37,7 +37,7 @@ class Place:
     def make_ready(self) -> None:
         """See to it that the file can be opened or made there, or raise `ConfigError`."""
         folder = self.path.parent
-        if self.path == default_file():
+        if self._is_default():
             _make(folder)
         if not os.path.isdir(folder):  # noqa: PTH112 - it answers where Path.is_dir() raises
             raise ConfigError(
@@ -46,6 +46,12 @@ class Place:
         refuse_network(self.path)
         if os.path.isdir(self.path):  # noqa: PTH112
             raise ConfigError(f"SQLite file {str(self.path)!r}: that is a folder; name a file in it")
+
+    def _is_default(self) -> bool:
+        try:
+            return self.path == default_file()
+        except ConfigError:  # a user without a home has no default file
+            return False
 
 
 def read_url(url: str) -> Place:

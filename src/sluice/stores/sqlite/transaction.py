@@ -22,6 +22,7 @@ from sluice.core.bounds import NS_PER_HOUR
 from sluice.core.bucket import EMPTY, Bucket, Hour, fold, idle
 from sluice.core.decide import decide
 from sluice.core.documents import Delete, Document, DocumentKey, Mismatch, Put, Stored, Write, holds, key_of
+from sluice.core.errors import ConfigError
 from sluice.core.names import BucketKey
 from sluice.core.requests import BucketRequest, Fold, keys_of
 from sluice.core.usage import file_hours
@@ -130,7 +131,10 @@ class Transaction:
             return
         start = first + number // SWEEP_EVERY * SPREAD % span
         for namespace, text, state in self.rows.execute(BUCKETS["buckets_from_number"], (start, SWEEP_ROWS)).fetchall():
-            bucket, past = fold(decode(state), self.now_ns)
+            try:
+                bucket, past = fold(decode(state), self.now_ns)
+            except ConfigError:
+                continue  # told to whoever asks for that bucket, not to whom it is nothing
             if idle(bucket, self.now_ns - IDLE_FOR_NS):
                 self._file(BucketKey.parse(namespace, text), past)
                 self.rows.execute(BUCKETS["forget_bucket"], (namespace, text))
