@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluice import ConfigError, Conflict, Limit, NeverAdmissible, StoreUnavailable
+from sluice import ConfigError, Conflict, Limit, Need, NeverAdmissible, StoreUnavailable
 from sluice.core.events import TakeDegraded
 from tests.facade.kit import LOST, UNKNOWN, UNREACHED, Api, raises
 
@@ -209,27 +209,32 @@ def test_a_lapsed_lease_still_settles(api: Api) -> None:
     assert api.free("openai", "rpd") == 600 - 5 - 1
 
 
+BOTH = [Need("gpt"), Need("vision")]
+"""Two buckets, of which the first is asked first where they are asked one after another."""
+
+
 def test_a_take_that_is_refused_in_one_bucket_is_undone_in_the_others(apart: Api) -> None:
-    apart.sluice.set_limits("gpt", [Limit("rpm", "10/min"), Limit("concurrent", "2 slots ttl 60s")])
-    apart.sluice.create_entity("acme", "*", cascade=True)
-    with apart.rival.acquire("gpt", {"concurrent": 2}, keep_alive=False):
-        before = apart.free("gpt", "rpm"), apart.free("gpt", "rpm", "acme")
-        assert not apart.sluice.try_acquire("gpt", entity="acme")
-        assert (apart.free("gpt", "rpm"), apart.free("gpt", "rpm", "acme")) == before
-        assert (apart.live("gpt"), apart.live("gpt", "acme")) == (2, 0)
+    for resource in ("gpt", "vision"):
+        apart.sluice.set_limits(resource, [Limit("rpm", "10/min"), Limit("concurrent", "2 slots ttl 60s")])
+    with apart.rival.acquire("vision", {"concurrent": 2}, keep_alive=False):
+        before = apart.free("gpt", "rpm"), apart.free("vision", "rpm")
+        assert not apart.sluice.try_acquire(BOTH)
+        assert apart.store.names().count("release") == 1
+        assert (apart.free("gpt", "rpm"), apart.free("vision", "rpm")) == before
+        assert (apart.live("gpt"), apart.live("vision")) == (0, 2)
 
 
 def test_a_refused_take_whose_undoing_fails_is_not_a_plain_denial(apart: Api) -> None:
-    apart.sluice.set_limits("gpt", [Limit("rpm", "10/min"), Limit("concurrent", "2 slots ttl 60s")])
-    apart.sluice.create_entity("acme", "*", cascade=True)
-    with apart.rival.acquire("gpt", {"concurrent": 2}, keep_alive=False):
+    for resource in ("gpt", "vision"):
+        apart.sluice.set_limits(resource, [Limit("rpm", "10/min"), Limit("concurrent", "2 slots ttl 60s")])
+    with apart.rival.acquire("vision", {"concurrent": 2}, keep_alive=False):
         apart.store.fail(UNREACHED, "release")
         with pytest.raises(StoreUnavailable, match="still being given back"):
-            apart.sluice.try_acquire("gpt", entity="acme")
+            apart.sluice.try_acquire(BOTH)
         apart.store.heal()
         apart.advance(1)
-        assert apart.live("gpt", "acme") == 0
-        assert apart.free("gpt", "rpm", "acme") == 10
+        assert apart.live("gpt") == 0
+        assert apart.free("gpt", "rpm") == 10
 
 
 def test_a_permission_refused_for_one_bucket_leaves_nothing_in_the_others(apart: Api) -> None:
