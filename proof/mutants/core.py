@@ -79,11 +79,18 @@ CORE: Final = (
         "    missing = len(live) + charge.amount + charge.leave - charge.capacity\n    if missing <= 1:",
     ),
     Mutant(
-        "lapsed slots count",
-        "4: the slot of a dead holder never comes back by itself",
+        "slots outlive their holder",
+        "4: the slot of a dead holder comes back later than at its expiry",
         BUCKET,
-        "    return {entry: expires_ns for entry, expires_ns in entries.items() if expires_ns > now_ns}\n",
-        "    return dict(entries)\n",
+        "            expires_ns = now_ns + charge.ttl_ns\n            slots[charge.name] = live",
+        "            expires_ns = now_ns + 2 * charge.ttl_ns\n            slots[charge.name] = live",
+    ),
+    Mutant(
+        "lapsed a tick late",
+        "4: a slot counts for a nanosecond longer than it lives",
+        BUCKET,
+        "        return 0\n    return sorted(live.values())[min(missing, len(live)) - 1] - now_ns\n",
+        "        return 0\n    return sorted(live.values())[min(missing, len(live)) - 1] - now_ns + 1\n",
     ),
     Mutant(
         "renew resurrects",

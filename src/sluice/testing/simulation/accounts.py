@@ -37,10 +37,13 @@ GRANTED = {"granted", "degraded"}
 class Accounts:
     """The balance of each task, and of each limit."""
 
-    def __init__(self, rates: dict[Where, Rate], slots: dict[Where, SlotHolders], *, calm: bool) -> None:
+    def __init__(
+        self, rates: dict[Where, Rate], slots: dict[Where, SlotHolders], *, calm: bool, fail_open: bool
+    ) -> None:
         self._rates = rates
         self._slots = slots
         self._calm = calm
+        self._fail_open = fail_open
         self._balances: dict[str, Balance] = {}
         self._taken: dict[str, dict[Where, int]] = {}
         self._late: set[str] = set()
@@ -134,6 +137,8 @@ class Accounts:
             named = frozenset((bucket.partition("/")[2], limit, amount) for (bucket, limit), amount in got.items())
             if named != balance.needs:
                 raise Broken(6, f"{record.task} was granted {sorted(named)}, and asked for {sorted(balance.needs)}")
+        if record.answer == "degraded" and not self._fail_open:
+            raise Broken(1, f"{record.task} was let through uncounted, and nobody had asked for that")
         if record.answer in GRANTED:
             return
         left = {where: amount for where, amount in balance.taken.items() if amount}

@@ -30,13 +30,14 @@ class Broken(AssertionError):
 
 @dataclass(order=True)
 class Grant:
-    """A granted take of one rate, at its turn."""
+    """A granted take of one rate, at its turn, and when it leaves the rate to be full again."""
 
     turn_ns: int
     amount: int
     decided_ns: int
     lease: str
     reserved: bool
+    leaves_ns: int
 
 
 @dataclass
@@ -51,8 +52,6 @@ class Rate:
     fastest_ns: int = 0
     grants: list[Grant] = field(default_factory=list)
     gave_back: list[tuple[int, int]] = field(default_factory=list)
-    last_taker: str = ""
-    moved_ns: int = 0
     net: int = 0
     steady: bool = True
 
@@ -70,7 +69,6 @@ class Rate:
         else:
             self.backlog = self.backlog * self.interval_ns / interval_ns
         self.interval_ns = interval_ns
-        self.last_taker, self.moved_ns = "", self.at_ns
         # Those who hold a turn by the old limit start by it; the new one counts without them.
         self.grants = [grant for grant in self.grants if grant.turn_ns <= self.at_ns]
 
@@ -81,12 +79,18 @@ class Rate:
             raise Broken(5, f"{self.name}: a backlog of {self.backlog} tokens is not a whole number of nanoseconds")
         return max(0, wait.numerator)
 
-    def grant(self, charge: Charged, grant: Grant) -> None:
+    @property
+    def full_at_ns(self) -> int:
+        """When it is full again if nobody takes; in the past if it has been for a while."""
+        return self.at_ns + int(self.backlog * self.interval_ns)
+
+    def take(self, charge: Charged) -> None:
         self.backlog = max(self.backlog, Fraction(0)) + charge.amount
         self.capacity = max(self.capacity, charge.capacity)
         self.fastest_ns = min(self.fastest_ns or charge.interval_ns, charge.interval_ns)
-        self.last_taker = grant.lease
         self.net += charge.amount
+
+    def grant(self, grant: Grant) -> None:
         if len(self.grants) >= MAX_GRANTS:
             del self.grants[: MAX_GRANTS // 2]
         insort(self.grants, grant)
@@ -94,18 +98,16 @@ class Rate:
 
     def correct(self, tokens: int, now_ns: int) -> None:
         self.net += tokens
-        self.last_taker, self.moved_ns = "", now_ns
         if tokens > 0:
             self.backlog = max(self.backlog, Fraction(0)) + tokens
         else:
             self.backlog += tokens
             self.gave_back.append((now_ns, -tokens))
 
-    def pause(self, from_ns: int, until_ns: int, now_ns: int) -> None:
+    def pause(self, from_ns: int, until_ns: int) -> None:
         """Stand still from one time to another; turns that had not come by then move with it."""
         self.backlog = max(self.backlog, Fraction(0))
         self.at_ns = until_ns
-        self.last_taker, self.moved_ns = "", now_ns
         for grant in self.grants:
             if grant.reserved and grant.turn_ns >= from_ns:
                 grant.turn_ns += until_ns - from_ns

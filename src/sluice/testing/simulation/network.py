@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sluice.core.documents import BucketPage, Document, DocumentKey, Kind, Mismatch, Page, Stored, Write
 from sluice.core.names import BucketKey
 from sluice.core.requests import (
+    Denied,
     Fold,
     GiveUp,
     Pause,
@@ -33,6 +34,8 @@ from sluice.testing.simulation.world import Process, SimClock, World, at_once, s
 
 Answers = list[Any]
 
+STRANGER: Final = "stranger"
+
 
 @dataclass
 class Network:
@@ -49,6 +52,7 @@ class Network:
     turns: Turns = field(default_factory=dict)
     calls: int = 0
     story: list[tuple[int, str, object]] = field(default_factory=list)
+    on_refusal: Callable[[Take, Denied], None] = lambda request, denied: None
     shows_state: bool = False
     seen: dict[BucketKey, Holding] = field(default_factory=dict)
 
@@ -81,6 +85,17 @@ class Network:
             if now_holds != self.seen.get(key):
                 self.story.append((self.world.now_ns, "", now_holds))
             self.seen[key] = now_holds
+
+    def ask_at_once(self, refused: Take, number: int) -> None:
+        """Somebody beside the clients takes the same, without any latency, and gives slots back at once."""
+        lease = f"{number:022x}@{STRANGER}"
+        self._call("take", self.store.take, Take(lease, refused.parts, refused.wait_ns))
+        for part in refused.parts:
+            if part.slots:
+                self._call("release", self.store.release, Release(part.key, lease))
+
+    def _call(self, verb: str, method: Callable[[Any], Coroutine[Any, Any, Any]], request: Any) -> None:
+        Call(self, STRANGER, verb, method, [request], whole=False).apply(STRANGER)
 
     def fires(self, fault: Fault, where: str) -> bool:
         """Whether a fault strikes at this occasion."""
@@ -254,6 +269,8 @@ class Call:
             if record is not None:
                 self.network.note(record)
                 self.network.touched(request)
+            if isinstance(answer, Denied) and task != STRANGER:
+                self.network.on_refusal(request, answer)
         return answers
 
     def apply_as_ghost(self) -> None:

@@ -44,14 +44,15 @@ class Promises:
     """Reads the history, record by record, and raises `Broken` at the first that breaks a promise.
 
     ``steady_store`` says that the store's clock never steps in this run; only then can a client know for how long it
-    holds a slot. ``calm`` says that nothing goes wrong in this run, so nothing may be lost either.
+    holds a slot. ``calm`` says that nothing goes wrong in this run, so nothing may be lost either; ``fail_open`` that
+    clients are to be let through while the store is unavailable.
     """
 
-    def __init__(self, *, steady_store: bool = True, calm: bool = False) -> None:
+    def __init__(self, *, steady_store: bool = True, calm: bool = False, fail_open: bool = False) -> None:
         self.rates: dict[tuple[str, str], Rate] = {}
         self.slots: dict[tuple[str, str], SlotHolders] = {}
         self.paused_until_ns: dict[str, int] = {}
-        self.accounts = Accounts(self.rates, self.slots, calm=calm)
+        self.accounts = Accounts(self.rates, self.slots, calm=calm, fail_open=fail_open)
         self.latest_ns = 0
         self._steady_store = steady_store
         accounts = self.accounts
@@ -123,8 +124,9 @@ class Promises:
             return 0
         rate = self._rate(charge.bucket, charge.limit, charge.interval_ns, record.now_ns)
         owner = record.lease + GHOST if record.task.endswith(GHOST) else record.lease
-        grant = Grant(record.turn_ns, charge.amount, record.now_ns, owner, record.turn_ns > record.now_ns)
-        rate.grant(charge, grant)
+        rate.take(charge)
+        reserved = record.turn_ns > record.now_ns
+        rate.grant(Grant(record.turn_ns, charge.amount, record.now_ns, owner, reserved, rate.full_at_ns))
         return wait_ns
 
     def _refused(self, record: Refused) -> None:
@@ -181,16 +183,16 @@ class Promises:
             return
         self.accounts.given_up(record)
         mine = [grant for grant in rate.grants if grant.lease == record.lease and grant.reserved]
+        rate.flow(max(record.now_ns, self.paused_until_ns.get(record.bucket, 0)))
+        last = bool(mine) and mine[0].leaves_ns == rate.full_at_ns
+        if mine and last != record.returned:
+            fate = "though somebody came behind" if record.returned else "not, though nobody came behind"
+            raise Broken(1, f"the turn of {record.lease} at {rate.name} went back {fate}")
         if record.returned:
-            rate = self._rate(record.bucket, record.limit, rate.interval_ns, record.now_ns)
             rate.backlog -= record.amount
             rate.net -= record.amount
             for grant in mine[:1]:
                 rate.grants.remove(grant)
-            last = rate.grants[-1] if rate.grants else None
-            rate.last_taker = last.lease if last and last.decided_ns > rate.moved_ns else ""
-        elif mine and rate.last_taker == record.lease:
-            raise Broken(1, f"{record.lease} was last in the line for {rate.name} and its turn did not go back")
 
     # --- slots ---
 
@@ -229,7 +231,7 @@ class Promises:
         for (bucket, _), rate in self.rates.items():
             if bucket == record.bucket:
                 rate.flow(before_ns)
-                rate.pause(before_ns, record.until_ns, record.now_ns)
+                rate.pause(before_ns, record.until_ns)
         self.paused_until_ns[record.bucket] = record.until_ns
 
     # --- clients ---

@@ -53,6 +53,7 @@ class Setting:
     engine: Engine = ENGINES["memory"]
     asking_ns: int = 3 * SECOND
     config_ttl_ns: int = SECOND
+    timeout_ns: int = 2 * SECOND
     latency_ns: tuple[int, int] = (MS // 10, 20 * MS)
     fail_open: bool = False
     calm: bool = False
@@ -63,7 +64,7 @@ class Setting:
         """Any setting: small limits, so that they bind, on one of these engines."""
         ttl = draw.choice(("600ms", "1500ms", "20s"))
         slots = Limit("held", f"{draw.randrange(1, 4)} slots ttl {ttl}", cost=draw.choice((0, 1, 1)))
-        fast = Limit("fast", f"{draw.choice((3, 7, 20))} per {draw.choice(('1s', '300ms'))}")
+        fast = Limit("fast", f"{draw.choice((1, 3, 7, 20))} per {draw.choice(('1s', '300ms'))}")
         slow = Limit("slow", f"{draw.choice((2, 5))} per {draw.choice(('700ms', '3s'))} burst {draw.choice((2, 8))}")
         shapes: tuple[tuple[Limit, ...], ...] = ((fast,), (slots,), (fast, slow), (fast, slots), (fast, slow, slots))
         limits: dict[str, Sequence[Limit]] = {"api": draw.choice(shapes)}
@@ -84,6 +85,7 @@ class Setting:
             processes=draw.randrange(1, 4),
             asks=draw.randrange(3, 8),
             engine=draw.choices(among, [engine.share for engine in among])[0],
+            timeout_ns=draw.choice((200 * MS, 500 * MS, 2 * SECOND)),
             fail_open=draw.random() < 0.1,
             calm=draw.randrange(1000) < CALM_PER_MILLE,
         )

@@ -16,6 +16,7 @@ from typing import Final
 from sluice.core.events import EndFailed, Event
 from sluice.core.limits import Limit, Rate
 from sluice.core.names import EVERYONE
+from sluice.core.requests import Denied, Take
 from sluice.flow.client import Client, Settings
 from sluice.flow.configure import Configuration
 from sluice.testing.simulation.asks import Asker
@@ -30,6 +31,10 @@ from sluice.testing.simulation.world import Process, SimClock, SimScope, Task, W
 
 ANSWERED_WITHIN_NS: Final = 30 * SECOND
 """After the last fault, the longest wait and the longest hold, all is over within this."""
+
+STRANGERS_PER_MILLE: Final = 250
+MAX_STRANGERS: Final = 8
+"""Takes at the exact moment that a refusal named, in one run; and how many refusals lead to one."""
 
 MAX_RESTARTS: Final = 2
 MAX_REQUEUES: Final = 2
@@ -59,13 +64,14 @@ class System:
         steps_store = self.network.fires(Fault.CLOCK_STEPPED, "store/clock")
         if steps_store:
             self._schedule_step(self.store_clock, self.draw.randrange(-5, 6) * SECOND, self.draw)
-        self.promises = Promises(steady_store=not steps_store, calm=setting.calm)
+        self.network.on_refusal = self._tempt
+        self.promises = Promises(steady_store=not steps_store, calm=setting.calm, fail_open=setting.fail_open)
         self.admins = [self._admin(name) for name in setting.namespaces]
         self.clients: dict[str, tuple[Process, Client]] = {}
         self.keeping: dict[str, bool] = {}
         self.asking: list[Task] = []
         self.errors: list[Exception] = []
-        self.read = 0
+        self.read = self.strangers = 0
         self.world.after_step = self._check
 
     # --- before ---
@@ -103,7 +109,7 @@ class System:
             clock.fast_per_mille = 10
         process = Process(self.world, name, clock)
         process.on_error = self._failed
-        settings = Settings(namespace, fail_open=setting.fail_open, config_ttl_ns=setting.config_ttl_ns)
+        settings = Settings(namespace, setting.timeout_ns, setting.fail_open, setting.config_ttl_ns)
         rng = self.decisions.stream(f"{name}/rng")
         client = Client(
             SimStore(self.network, process), clock, SimScope(process), rng, settings, observer=self._observe
@@ -200,6 +206,16 @@ class System:
     def _observe(self, event: Event) -> None:
         if isinstance(event, EndFailed):
             self.network.note(NotTold(event.lease_id))
+
+    def _tempt(self, request: Take, denied: Denied) -> None:
+        """Now and then, somebody asks for the same at the very moment at which it comes free, or a tick beside it."""
+        draw = self.decisions.stream("stranger/when")
+        in_ns = denied.retry_in_ns - request.wait_ns + draw.choice((-1, 0, 1))
+        if self.strangers == MAX_STRANGERS or in_ns > self.setting.asking_ns:
+            return
+        if self.decisions.happens("a stranger", "stranger", STRANGERS_PER_MILLE):
+            self.strangers += 1
+            self.world.at(self.world.now_ns + in_ns, partial(self.network.ask_at_once, request, self.strangers))
 
     # --- what must hold ---
 
