@@ -70,8 +70,14 @@ class Facade(Generic[S]):
     ) -> None:
         self._url = default_url() if url is None else url
         self._opener = type(self)._read_url(self._url)
-        max_retries = os.environ.get("SLUICE_MAX_RETRIES")
-        self._settings = Settings.read(namespace, timeout, on_unavailable, config_ttl, max_retries)
+        self._settings = Settings.read(
+            namespace,
+            timeout,
+            on_unavailable,
+            config_ttl,
+            max_retries=os.environ.get("SLUICE_MAX_RETRIES"),
+            lease_ttl=os.environ.get("SLUICE_LEASE_TTL"),
+        )
         if observer is not None and not callable(observer):
             raise ConfigError(f"observer is called with each event, and {observer!r} can't be called")
         if clock is not None and not (hasattr(clock, "now_ns") and hasattr(clock, "steady_ns")):

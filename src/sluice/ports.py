@@ -8,6 +8,7 @@ Rules for flows, so that the same code runs blocking, under asyncio and in the s
 - a lock is never held across an await.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -96,6 +97,14 @@ class Observer(Protocol):
     """Is told what happens. Called inline: keep it quick, and don't raise."""
 
     def __call__(self, event: Event, /) -> None: ...
+
+
+class Reporting(ABC):
+    """A store that has more to tell than its answers, such as that its clock was corrected, says so by this base."""
+
+    @abstractmethod
+    def report_to(self, tell: Observer, /) -> None:
+        """From now on, tell this observer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class Configuration:
         """The buckets that a take counts against, need by need, with all of their limits, zeros included."""
         namespace = await self.namespace_id()
         standings = await self._all_standings(ask.wanted)
+        ttl_ns = self._client.settings.lease_ttl_ns if ask.ttl_ns is None else ask.ttl_ns
         parts = []
         for wanted in ask.wanted:
             standing = standings[wanted.entity, wanted.resource]
@@ -91,7 +92,7 @@ class Configuration:
             check_known(wanted, [limits for _, limits in charged])
             for entity, limits in charged:
                 key = BucketKey(namespace, entity, wanted.resource)
-                parts.append(charge(key, limits, wanted, ask.headroom_ppm, ask.ttl_ns))
+                parts.append(charge(key, limits, wanted, ask.headroom_ppm, ttl_ns))
         return parts
 
     async def namespace_id(self) -> str:

@@ -3,6 +3,7 @@
     memory://                           this process's own memory
     sqlite:///relative/path.db          a file, relative to where the process runs
     sqlite:////absolute/path.db         a file
+    dynamodb://table?region=eu-west-1   a table; see `sluice.wires.dynamodb.options`
 
 Opening does no I/O; each process and each kind of facade gets a store of its own, on its first use. An engine has a
 module of its own in each kind of wires, with a function ``opener`` that reads its URLs; it is imported when a URL first
@@ -13,7 +14,7 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from sluice.core.errors import ConfigError
 from sluice.ports import Clock, Scope, Store
@@ -27,7 +28,7 @@ class Opener(Protocol):
     def __call__(self, clock: Clock, scope: Scope, timeout_ns: int, /) -> Store: ...
 
 
-ENGINES: Final = ("memory", "sqlite")
+ENGINES: Final = ("memory", "sqlite", "dynamodb")
 """The schemes, which are also the names of the modules that read them."""
 
 
@@ -42,8 +43,16 @@ def asynchronous(url: str) -> Opener:
 
 
 def default_url() -> str:
-    """``$SLUICE_URL``, else a file of this user's."""
-    return os.environ.get("SLUICE_URL") or sqlite_place.default_url()
+    """``$SLUICE_URL``, else table ``$SLUICE_TABLE_NAME`` at ``$SLUICE_ENDPOINT_URL``, else a file of this user's."""
+    table = os.environ.get("SLUICE_TABLE_NAME")
+    from_table = dynamodb_url(table, endpoint=os.environ.get("SLUICE_ENDPOINT_URL")) if table else None
+    return os.environ.get("SLUICE_URL") or from_table or sqlite_place.default_url()
+
+
+def dynamodb_url(table: str, *, region: str | None = None, endpoint: str | None = None) -> str:
+    """The URL of a table."""
+    given = {name: value for name, value in (("region", region), ("endpoint", endpoint)) if value}
+    return f"dynamodb://{table}{'?' if given else ''}{urlencode(given, safe=':/')}"
 
 
 def _read(url: str, wires: str) -> Opener:

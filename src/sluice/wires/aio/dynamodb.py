@@ -8,11 +8,9 @@ wire. Connecting and being answered fail in different ways: what was never sent 
 import asyncio
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
-
-import aiohttp
-from yarl import URL
 
 from sluice.core.bounds import NS_PER_SECOND
 from sluice.core.errors import ConfigError
@@ -30,9 +28,16 @@ from sluice.wires.dynamodb.letters import (
     asks_for_time,
     settled,
 )
+from sluice.wires.dynamodb.opening import DynamoOpener, missing_extra, read_opener
 from sluice.wires.dynamodb.options import Options
 from sluice.wires.dynamodb.signing import Keys
 from sluice.wires.dynamodb.skew import Timepiece
+
+try:
+    import aiohttp
+    from yarl import URL
+except ImportError as error:
+    raise missing_extra("aiohttp") from error
 
 NO_AUTO_HEADERS: Final = ("Accept", "User-Agent")
 
@@ -42,9 +47,10 @@ logger = logging.getLogger("sluice")
 class AioWire:
     """A `Wire` of one event loop."""
 
-    def __init__(self, options: Options, clock: Timepiece) -> None:
+    def __init__(self, options: Options, clock: Timepiece, account: Callable[[], Account]) -> None:
         self._options = options
         self._clock = clock
+        self._account = account
         self._opening = asyncio.Lock()
         self._office: _Office | None = None
 
@@ -79,7 +85,7 @@ class AioWire:
             return self._office
 
     def _resolve(self) -> tuple[Desk, ssl.SSLContext | None]:
-        account = Account(self._options)
+        account = self._account()
         desk = Desk(self._options, account, self._clock)
         return desk, ssl.create_default_context(cafile=account.ca_bundle) if desk.secure else None
 
@@ -93,6 +99,7 @@ class _Office:
         self._read_timeout = options.read_timeout_ns / NS_PER_SECOND
         self._url = URL(desk.url, encoded=True)
         self._proxy = desk.account.proxy
+        self._loop = asyncio.get_running_loop()
         self._asking = asyncio.Lock()
         self._refreshing: asyncio.Task[None] | None = None
         self._session = aiohttp.ClientSession(
@@ -104,6 +111,12 @@ class _Office:
             auto_decompress=False,
             skip_auto_headers=NO_AUTO_HEADERS,
         )
+
+    def __del__(self) -> None:
+        """A loop that was closed took the connections along; the session then closes without waiting for any."""
+        if self._loop.is_closed():
+            with suppress(StopIteration):
+                self._session.close().send(None)
 
     async def keys(self) -> Keys:
         """Credentials. Those about to expire are refreshed beside the calls that still use them."""
@@ -175,3 +188,8 @@ class _Office:
             refreshing.cancel()
             await asyncio.wait([refreshing])
         await self._session.close()
+
+
+def opener(url: str) -> DynamoOpener:
+    """Read a URL for the asyncio facade."""
+    return read_opener(url, AioWire)

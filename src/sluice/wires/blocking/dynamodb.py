@@ -10,7 +10,7 @@ A fork gets a wire of its own from the facade, and with it connections and crede
 import ssl
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,7 @@ from sluice.wires.dynamodb.letters import (
     asks_for_time,
     settled,
 )
+from sluice.wires.dynamodb.opening import DynamoOpener, read_opener
 from sluice.wires.dynamodb.options import Options
 from sluice.wires.dynamodb.signing import Keys
 from sluice.wires.dynamodb.skew import Timepiece
@@ -47,9 +48,10 @@ class _UnderWay:
 class BlockingWire:
     """A `Wire` that blocks. Any number of threads may use it."""
 
-    def __init__(self, options: Options, clock: Timepiece) -> None:
+    def __init__(self, options: Options, clock: Timepiece, account: Callable[[], Account]) -> None:
         self._options = options
         self._clock = clock
+        self._account = account
         self._opening = threading.Lock()
         self._opened: tuple[Desk, Connections] | None = None
 
@@ -80,7 +82,7 @@ class BlockingWire:
         with self._opening:
             if self._opened is None:
                 options = self._options
-                account = Account(options)
+                account = self._account()
                 desk = Desk(options, account, self._clock)
                 peer = Peer(
                     desk.hostname,
@@ -173,3 +175,8 @@ def _ask_for_time(desk: Desk, connections: Connections) -> Failure | None:
     except NoAnswer as error:
         return Unreached(f"the engine did not say what time it is: {error}")
     return CLOCK_CORRECTED if desk.read_date(reply, begun.sent_ns) else None
+
+
+def opener(url: str) -> DynamoOpener:
+    """Read a URL for the blocking facade."""
+    return read_opener(url, BlockingWire)

@@ -17,15 +17,14 @@ is set back never mints: a bucket holds times, not tokens. Without dates on the 
 
 import logging
 import threading
-from collections.abc import Callable
 from email.utils import mktime_tz, parsedate_tz
 from typing import Final, Protocol
 
 from sluice.core.bounds import NS_PER_SECOND
 from sluice.core.errors import ConfigError
-from sluice.core.events import ClockCorrected, Event
+from sluice.core.events import ClockCorrected
 from sluice.core.requests import seconds_up
-from sluice.ports import Clock
+from sluice.ports import Clock, Observer
 
 TOLERATED_NS: Final = NS_PER_SECOND
 """A clock that may be right to within this is left alone."""
@@ -34,8 +33,6 @@ DRIFT_PPM: Final = 500
 """How fast two clocks may run apart, in millionths."""
 
 logger = logging.getLogger("sluice")
-
-Tell = Callable[[Event], object]
 
 
 class Timepiece(Protocol):
@@ -57,6 +54,10 @@ class Timepiece(Protocol):
         """Raise `ConfigError` if this host's clock is too far off to be used."""
         ...
 
+    def report_to(self, tell: Observer, /) -> None:
+        """Tell of corrections from now on."""
+        ...
+
 
 class HostClock:
     """This host's clock, whatever the engine's replies say."""
@@ -74,13 +75,16 @@ class HostClock:
     def check(self) -> None:
         return None
 
+    def report_to(self, tell: Observer, /) -> None:
+        return None
+
 
 class EngineClock:
     """This host's clock, corrected. Used by any number of threads."""
 
-    def __init__(self, clock: Clock, tell: Tell, max_skew_ns: int | None = None) -> None:
+    def __init__(self, clock: Clock, max_skew_ns: int | None = None) -> None:
         self._clock = clock
-        self._tell = tell
+        self._tell: Observer | None = None
         self._max_skew_ns = max_skew_ns
         self._lock = threading.Lock()
         self._last_date = ("", 0)
@@ -121,8 +125,12 @@ class EngineClock:
             abs(offset_ns) / NS_PER_SECOND,
             "behind" if offset_ns > 0 else "ahead of",
         )
-        self._tell(ClockCorrected(offset_ns, offset_ns - before_ns))
+        if self._tell is not None:
+            self._tell(ClockCorrected(offset_ns, offset_ns - before_ns))
         return True
+
+    def report_to(self, tell: Observer, /) -> None:
+        self._tell = tell
 
     def _read(self, date: str | None) -> int | None:
         """When a reply was written. Most replies of a second bear the same date, so the last one is kept."""
