@@ -2,7 +2,19 @@ import pytest
 
 from sluice.cli.demo.history import Arrived, Grant, History
 from sluice.cli.demo.verdict import Verdict, judge
-from tests.cli.histories import EXPIRES_NS, KILLED_NS, MS, SCENARIO, SLOTS, T0, TTL_NS, change_death, good, the_dead
+from tests.cli.histories import (
+    EXPIRES_NS,
+    KILLED_NS,
+    MS,
+    SCENARIO,
+    SLOTS,
+    T0,
+    TTL_NS,
+    change_death,
+    good,
+    need_few_slots_after_the_kill,
+    the_dead,
+)
 
 
 def verdict_on(history: History) -> Verdict:
@@ -141,6 +153,15 @@ def test_a_dead_workers_slot_that_is_taken_too_early_is_broken() -> None:
     assert broken(history) == []
 
 
+def test_a_dead_workers_slot_that_the_store_keeps_past_its_ttl_is_broken() -> None:
+    history = good()
+    need_few_slots_after_the_kill(history)
+    change_death(history, expires_ns=KILLED_NS + TTL_NS)
+    assert broken(history) == []
+    change_death(history, expires_ns=KILLED_NS + TTL_NS + 1)
+    assert broken(history) == [DEAD]
+
+
 def test_a_refusal_after_the_slot_lapsed_and_before_it_was_taken_is_broken() -> None:
     history = good()
     taken = history.reuse(SLOTS, TTL_NS)
@@ -167,9 +188,7 @@ def test_a_refusal_while_the_living_hold_all_slots_is_none_of_that() -> None:
 
 def test_a_slot_that_nobody_needed_again_is_not_broken() -> None:
     history = good()
-    after = [grant for grant in history.grants.values() if grant.at_ns > KILLED_NS]
-    for grant in after:
-        history.released_ns[grant.lease] = grant.at_ns + 100 * MS
+    need_few_slots_after_the_kill(history)
     assert history.reuse(SLOTS, TTL_NS) is None
     assert broken(history) == []
     assert dict(verdict_on(history).facts)["dead worker's slot"].endswith("nobody needed it")

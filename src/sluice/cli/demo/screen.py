@@ -49,7 +49,7 @@ def choose_screen(*, plain: bool) -> Screen:
     try:
         from sluice.cli.demo.live import LiveScreen
     except ModuleNotFoundError as error:
-        if error.name != "rich":
+        if (error.name or "").partition(".")[0] != "rich":
             raise
         print(INSTALL_RICH, file=sys.stderr)
         return PlainScreen()

@@ -131,6 +131,9 @@ class _Judge:
             return Promise(text, kept=False, detail="nobody was killed while holding a slot")
         if death.expires_ns is None:
             return Promise(text, kept=False, detail="the store knew nothing of its slot any more")
+        if death.expires_ns > death.killed_ns + ttl_ns:
+            lives = _ms(death.expires_ns - death.killed_ns)
+            return Promise(text, kept=False, detail=f"the store keeps it for {lives} after the kill")
         taken = self._history.reuse(self._slots.capacity, ttl_ns)
         if taken is not None and taken.at_ns < death.expires_ns:
             early = _ms(death.expires_ns - taken.at_ns)
