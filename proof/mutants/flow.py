@@ -16,7 +16,7 @@ FLOW: Final = (
         "unknown treated as refused",
         "4: a take whose reply was lost leaves a slot that nobody owns",
         "flow/attempt.py",
-        "    if isinstance(answer, Unknown):\n        return answer\n    for number",
+        "    if isinstance(answer, Unknown):\n        return\n    for number",
         "    for number",
     ),
     Mutant(
@@ -43,10 +43,18 @@ FLOW: Final = (
     ),
     Mutant(
         "half of a take is enough",
-        "6: of several buckets, only the first is asked",
+        "6: of several buckets, the last refuses and the others are taken",
         "flow/attempt.py",
-        "        if not isinstance(outcome, Granted):\n            break\n        outcome = await _send",
-        "        if isinstance(outcome, Granted):\n            break\n        outcome = await _send",
+        "        if not isinstance(outcome, Granted):\n            return outcome\n        granted[number] = outcome\n",
+        "        if not granted and not isinstance(outcome, Granted):\n            return outcome\n"
+        "        if isinstance(outcome, Granted):\n            granted[number] = outcome\n",
+    ),
+    Mutant(
+        "the first answer counts",
+        "6: of takes sent side by side, a refusal is overlooked",
+        "flow/attempt.py",
+        "    return min(refused, key=_weight) if refused else _together(granted)\n",
+        "    return min(refused, key=_weight) if not granted else _together(granted)\n",
     ),
     Mutant(
         "doubtful rates are given back",

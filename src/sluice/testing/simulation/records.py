@@ -55,10 +55,9 @@ def record_of(task: str, request: Any, answer: Any, turns: Turns) -> Record | No
 def _take(task: str, request: Take, answer: Any, turns: Turns) -> Record | None:
     charges = _charged(request.parts)
     if isinstance(answer, Granted):
-        if answer.turn_ns > answer.now_ns:
-            (part,), (charge,) = request.parts, request.parts[0].charges
-            left_ns = answer.images[0].rates[charge.name].full_at_ns
-            turns[bucket_name(part.key), charge.name, left_ns] = request.lease_id
+        for part, image in zip(request.parts, answer.images, strict=True):
+            for charge in part.rates if answer.turn_ns > answer.now_ns else ():
+                turns[bucket_name(part.key), charge.name, image.rates[charge.name].full_at_ns] = request.lease_id
         return Took(answer.now_ns, task, request.lease_id, charges, request.wait_ns, answer.turn_ns, answer.repeated)
     if isinstance(answer, Denied):
         named = {(part.key.entity, part.key.resource): bucket_name(part.key) for part in request.parts}

@@ -24,8 +24,9 @@ from sluice.testing.simulation.decisions import Decisions
 from sluice.testing.simulation.faults import Fault, Faults
 from sluice.testing.simulation.history import LimitsChanged, NotTold
 from sluice.testing.simulation.model import Broken
-from sluice.testing.simulation.network import Network, SimStore
+from sluice.testing.simulation.network import Network
 from sluice.testing.simulation.promises import Promises
+from sluice.testing.simulation.reached import SimStore
 from sluice.testing.simulation.setting import MS, SECOND, Setting
 from sluice.testing.simulation.world import Process, SimClock, SimScope, Task, World, at_once
 
