@@ -45,7 +45,7 @@ Init ==
 ----------------------------------------------------------------------------------------------------------------------------
 (* Clients.                                                                                                               *)
 
-Send(kind, l, about) == wire' = wire \cup {[kind |-> kind, id |-> l, about |-> about]}
+Send(kind, l, seen) == wire' = wire \cup {[kind |-> kind, id |-> l, seen |-> seen]}
 
 Becomes(l, at) == lease' = [lease EXCEPT ![l].at = at, ![l].answer = Nothing]
 
@@ -55,53 +55,50 @@ Ask(l) ==
     /\ lease[l].at = "new"
     /\ lease' = [lease EXCEPT ![l].at = "asking", ![l].sent = steady]
     /\ Send("take", l, 0)
-    /\ UNCHANGED <<steady, stepped, entries, revived>>
 
 HearGranted(l) ==
     /\ lease[l].at = "asking" /\ lease[l].answer.is = "granted"
     /\ lease' = [lease EXCEPT ![l].at = "holding",
                               ![l].until = lease[l].sent + lease[l].answer.lives,
                               ![l].answer = Nothing]
-    /\ UNCHANGED <<steady, stepped, entries, wire, revived>>
+    /\ UNCHANGED wire
 
 HearRefused(l) ==
     /\ lease[l].at = "asking" /\ lease[l].answer.is = "refused"
     /\ Becomes(l, "ended")
-    /\ UNCHANGED <<steady, stepped, entries, wire, revived>>
+    /\ UNCHANGED wire
 
 Renew(l) ==
     /\ lease[l].at = "holding" /\ lease[l].until > steady
     /\ lease' = [lease EXCEPT ![l].at = "renewing", ![l].sent = steady]
-    /\ Send("renew", l, steady)
-    /\ UNCHANGED <<steady, stepped, entries, revived>>
+    /\ Send("renew", l, 0)
 
 HearRenewed(l) ==
     /\ lease[l].at = "renewing" /\ lease[l].answer.is = "renewed"
     /\ lease' = [lease EXCEPT ![l].at = "holding", ![l].until = lease[l].sent + TTL, ![l].answer = Nothing]
-    /\ UNCHANGED <<steady, stepped, entries, wire, revived>>
+    /\ UNCHANGED wire
 
 NoAnswerToRenewal(l) ==
     /\ lease[l].at = "renewing"
     /\ Becomes(l, "holding")
-    /\ UNCHANGED <<steady, stepped, entries, wire, revived>>
+    /\ UNCHANGED wire
 
 (* The end of a lease; also of one whose take has no answer, and of one that hears that it is gone. *)
 End(l) ==
     /\ lease[l].at \in {"asking", "holding", "renewing"}
     /\ Becomes(l, "ended")
     /\ Send("release", l, 0)
-    /\ UNCHANGED <<steady, stepped, entries, revived>>
 
 Crash(l) ==
     /\ lease[l].at \in {"asking", "holding", "renewing"}
     /\ Becomes(l, "dead")
-    /\ UNCHANGED <<steady, stepped, entries, wire, revived>>
+    /\ UNCHANGED wire
 
 ----------------------------------------------------------------------------------------------------------------------------
 (* The store. Each message is decided in one step; whoever still waits for it may hear the answer, or not.                *)
 
-Answer(l, waiting, about, answer) ==
-    IF lease[l].at = waiting /\ lease[l].answer = Nothing /\ about
+Answer(l, waiting, answer) ==
+    IF lease[l].at = waiting /\ lease[l].answer = Nothing
     THEN lease' = lease \/ lease' = [lease EXCEPT ![l].answer = answer]
     ELSE lease' = lease
 
@@ -110,12 +107,11 @@ Entered(l) == [k \in Leases |-> IF k = l THEN now + TTL ELSE IF entries[k] > now
 
 DecideTake(m) ==
     LET l == m.id IN
-    /\ UNCHANGED revived
-    /\ IF entries[l] > now
-       THEN entries' = entries /\ Answer(l, "asking", TRUE, [is |-> "granted", lives |-> entries[l] - now])
-       ELSE IF InUse < Capacity
-       THEN entries' = Entered(l) /\ Answer(l, "asking", TRUE, [is |-> "granted", lives |-> TTL])
-       ELSE entries' = entries /\ Answer(l, "asking", TRUE, [is |-> "refused"])
+    IF entries[l] > now
+    THEN UNCHANGED <<entries, revived>> /\ Answer(l, "asking", [is |-> "granted", lives |-> entries[l] - now])
+    ELSE IF InUse < Capacity
+    THEN entries' = Entered(l) /\ UNCHANGED revived /\ Answer(l, "asking", [is |-> "granted", lives |-> TTL])
+    ELSE UNCHANGED <<entries, revived>> /\ Answer(l, "asking", [is |-> "refused"])
 
 Renewable(l) == entries[l] > now
 
@@ -124,43 +120,43 @@ DecideRenew(m) ==
     IF Renewable(l)
     THEN /\ entries' = [entries EXCEPT ![l] = IF @ > now + TTL THEN @ ELSE now + TTL]
          /\ revived' = (revived \/ entries[l] <= now)
-         /\ Answer(l, "renewing", m.about = lease[l].sent, [is |-> "renewed"])
+         /\ Answer(l, "renewing", [is |-> "renewed"])
     ELSE UNCHANGED <<entries, revived, lease>>
 
 Released(l) == [entries EXCEPT ![l] = 0]
 
 DecideRelease(m) == entries' = Released(m.id) /\ UNCHANGED <<revived, lease>>
 
-StillAsSeen(m) == entries[m.id] = m.about /\ m.about <= now
+StillAsSeen(m) == entries[m.id] = m.seen /\ m.seen <= now
 
 DecideReap(m) == StillAsSeen(m) /\ entries' = [entries EXCEPT ![m.id] = 0] /\ UNCHANGED <<revived, lease>>
 
 Decide(m) ==
-    /\ CASE m.kind = "take" -> DecideTake(m)
-         [] m.kind = "renew" -> DecideRenew(m)
-         [] m.kind = "release" -> DecideRelease(m)
-         [] m.kind = "reap" -> DecideReap(m)
-    /\ UNCHANGED <<steady, stepped, wire>>
+    CASE m.kind = "take" -> DecideTake(m)
+      [] m.kind = "renew" -> DecideRenew(m)
+      [] m.kind = "release" -> DecideRelease(m)
+      [] m.kind = "reap" -> DecideReap(m)
 
 (* The reconciler reads, and some time later asks for what it saw lapsed to be tidied away. *)
 See(l) ==
     /\ entries[l] # 0 /\ entries[l] <= now
     /\ Send("reap", l, entries[l])
-    /\ UNCHANGED <<steady, stepped, entries, lease, revived>>
+    /\ UNCHANGED lease
 
-Tick == steady < Horizon /\ steady' = steady + 1 /\ UNCHANGED <<stepped, entries, wire, lease, revived>>
+Tick == steady < Horizon /\ steady' = steady + 1 /\ UNCHANGED stepped
 
-StepBack == ~stepped /\ stepped' = TRUE /\ UNCHANGED <<steady, entries, wire, lease, revived>>
+StepBack == ~stepped /\ stepped' = TRUE /\ UNCHANGED steady
+
+Step(l) ==
+    \/ Ask(l) \/ HearGranted(l) \/ HearRefused(l)
+    \/ Renew(l) \/ HearRenewed(l) \/ NoAnswerToRenewal(l)
+    \/ End(l) \/ Crash(l)
+    \/ See(l)
 
 Next ==
-    \/ Tick
-    \/ StepBack
-    \/ \E m \in wire : Decide(m)
-    \/ \E l \in Leases :
-        \/ Ask(l) \/ HearGranted(l) \/ HearRefused(l)
-        \/ Renew(l) \/ HearRenewed(l) \/ NoAnswerToRenewal(l)
-        \/ End(l) \/ Crash(l)
-        \/ See(l)
+    \/ (Tick \/ StepBack) /\ UNCHANGED <<entries, revived, wire, lease>>
+    \/ \E m \in wire : Decide(m) /\ UNCHANGED <<steady, stepped, wire>>
+    \/ \E l \in Leases : Step(l) /\ UNCHANGED <<steady, stepped, entries, revived>>
 
 Spec == Init /\ [][Next]_vars
 

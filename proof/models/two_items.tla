@@ -2,7 +2,8 @@
 (* All or nothing over two items of a store that has no transactions.                                                     *)
 (*                                                                                                                        *)
 (* The first item holds slots and a rate, the second a rate alone. A take asks the first, then the second; a refusal of   *)
-(* the second undoes the first. Nothing refills here, so what a rate has spent is all that was taken and not given back.  *)
+(* the second undoes the first. Nothing refills here, so what a rate has spent is all that was taken and not given back;  *)
+(* others may have spent one of the second rate before.                                                                   *)
 (*                                                                                                                        *)
 (*    new --> first --granted--> second --granted--> working --> leaving --> ended                                        *)
 (*             |                   |                   (or cancelled: both are undone)                                    *)
@@ -34,7 +35,7 @@ Rate == <<FirstRate, SecondRate>>
 
 Init ==
     /\ held = {}
-    /\ spent = [i \in Items |-> 0]
+    /\ spent \in {<<0, others>> : others \in 0..1}
     /\ wire = {}
     /\ client = [c \in Clients |-> [at |-> "new", waits |-> FALSE, answer |-> "none", refused |-> FALSE,
                                     known |-> FALSE, both |-> FALSE, doubted |-> FALSE]]
@@ -86,12 +87,12 @@ SecondRefused(c) == Hears(c, "second", "refused") /\ Undo(c, TRUE, FALSE)
 SecondUnanswered(c) == At(c, "second") /\ Unanswered(c) /\ Undo(c, FALSE, FALSE)
 Cancelled(c) == Hears(c, "second", "granted") /\ Undo(c, FALSE, TRUE)
 
+Answers(c) == IF client[c].refused THEN "denied" ELSE "unanswered"
+
 ReleaseAgain(c) ==
     /\ client[c].at \in {"releasing", "leaving"} /\ Unanswered(c)
     /\ client' = [client EXCEPT ![c].waits = TRUE, ![c].doubted = TRUE]
     /\ UNCHANGED <<wire, started>>
-
-Answers(c) == IF client[c].refused THEN "denied" ELSE "unanswered"
 
 ReturnSecond(c) == Moves(c, "returning second") /\ Sends("return", c, 2, 1) /\ UNCHANGED started
 
@@ -209,7 +210,7 @@ DenialTakesNothing == \A c \in Clients : (At(c, "denied") /\ Orderly(c)) => (c \
 
 SlotsComeBack == \A c \in Clients : (client[c].at \in {"denied", "unanswered", "ended"} /\ Orderly(c)) => c \notin held
 
-ChargedOnce == \A c \in Clients, i \in Items : Orderly(c) => charged[c][i] <= 1
+ChargedOnce == \A c \in Clients : charged[c][2] <= 1 /\ (Orderly(c) => charged[c][1] <= 1)
 
 Symmetry == Permutations(Clients)
 ============================================================================================================================
