@@ -19,6 +19,7 @@ from sluice.core.names import EVERYONE
 from sluice.core.requests import Denied, Take
 from sluice.flow.client import Client, Settings
 from sluice.flow.configure import Configuration
+from sluice.ports import Store
 from sluice.testing.simulation.asks import Asker
 from sluice.testing.simulation.decisions import Decisions
 from sluice.testing.simulation.faults import Fault, Faults
@@ -112,15 +113,17 @@ class System:
         process.on_error = self._failed
         settings = Settings(namespace, setting.timeout_ns, setting.fail_open, setting.config_ttl_ns)
         rng = self.decisions.stream(f"{name}/rng")
-        client = Client(
-            SimStore(self.network, process), clock, SimScope(process), rng, settings, observer=self._observe
-        )
+        client = Client(self.reached(process), clock, SimScope(process), rng, settings, observer=self._observe)
         self.clients[name] = (process, client)
         for number in range(setting.asks):
             at_ns = from_ns + draw.randrange(setting.asking_ns)
             if self.decisions.happens("ask", f"{name}/{number}/asks", 1000):
                 self.world.at(at_ns, self._asks(f"{name}/{number}", name))
         self._schedule_fate(process, draw)
+
+    def reached(self, process: Process) -> Store:
+        """The store, as a process reaches it."""
+        return SimStore(self.network, process)
 
     def _schedule_fate(self, process: Process, draw: random.Random) -> None:
         from_ns = self.world.now_ns
