@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from sluice.core.bounds import NS_PER_SECOND
+from sluice.core.documents import BucketPage
 from sluice.core.names import BucketKey
-from sluice.core.requests import Part, RateCharge, SlotsCharge, Take
+from sluice.core.requests import Part, Peek, Peeked, RateCharge, SlotsCharge, Take
 from sluice.ports import Clock
 from sluice.stores.sqlite import SqliteStore
 from sluice.testing import ManualClock
@@ -55,6 +56,23 @@ def rate(amount: int = 1, capacity: int = 10) -> RateCharge:
 
 def slots(amount: int = 1, capacity: int = 3) -> SlotsCharge:
     return SlotsCharge("concurrent", amount, capacity, 60 * NS_PER_SECOND)
+
+
+def look(store: SqliteStore) -> Peeked:
+    (peeked,) = run(store.peek([Peek(KEY)]))
+    assert isinstance(peeked, Peeked)
+    return peeked
+
+
+def taken(peeked: Peeked) -> int:
+    """How many tokens of `rate` are missing."""
+    return (peeked.image.rates["rpm"].full_at_ns - peeked.now_ns) // NS_PER_SECOND
+
+
+def buckets(store: SqliteStore) -> tuple[str, ...]:
+    page = run(store.buckets(NAMESPACE))
+    assert isinstance(page, BucketPage)
+    return page.keys
 
 
 def take(lease: str, *charges: RateCharge | SlotsCharge, at: BucketKey = KEY) -> Take:

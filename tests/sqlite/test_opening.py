@@ -1,11 +1,12 @@
 """From a URL to a file: what is read, what is refused, and when the file is touched."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from sluice import AsyncSluice, ConfigError, Limit, Sluice
-from sluice.wires import opening, sqlite_forks, sqlite_place
+from sluice.wires import opening, sqlite_forks
 from sluice.wires.sqlite_place import read_url
 from tests.sqlite.kit import url_of
 
@@ -86,16 +87,16 @@ def test_the_default_is_what_the_environment_names_else_a_file_of_the_users(monk
     monkeypatch.setenv("SLUICE_URL", "memory://")
     assert opening.default_url() == "memory://"
     monkeypatch.delenv("SLUICE_URL")
-    monkeypatch.setattr(sqlite_place.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_DATA_HOME", "/data/of me")
     assert opening.default_url() == "sqlite:////data/of%20me/sluice/sluice.db"
     assert str(read_url(opening.default_url()).path) == "/data/of me/sluice/sluice.db"
     monkeypatch.setenv("XDG_DATA_HOME", "not/absolute")
     assert opening.default_url() == "sqlite:////home/me/.local/share/sluice/sluice.db"
-    monkeypatch.setattr(sqlite_place.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert opening.default_url() == "sqlite:////home/me/Library/Application%20Support/sluice/sluice.db"
-    monkeypatch.setattr(sqlite_place.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", "/C:/me/Local")
     assert opening.default_url() == "sqlite:////C:/me/Local/sluice/sluice.db"
 

@@ -29,7 +29,7 @@ from sluice.core.requests import (
 )
 from sluice.stores.sqlite import SqliteStore, Transaction
 from sluice.testing import ManualClock
-from sluice.wires import sqlite_database
+from sluice.wires import sqlite_forks
 from sluice.wires.blocking.sqlite import BlockingWire
 from sluice.wires.sqlite_place import Place
 from tests.sqlite.kit import (
@@ -37,13 +37,16 @@ from tests.sqlite.kit import (
     NAMESPACE,
     TIMEOUT_NS,
     blocking_store,
+    buckets,
     locked,
+    look,
     rate,
     raw,
     run,
     slots,
     statements,
     take,
+    taken,
     verbs,
 )
 
@@ -159,8 +162,7 @@ def test_readers_dont_wait_for_somebody_elses_write_lock(tmp_path: Path) -> None
     store = blocking_store(tmp_path / "quota.db", timeout_ns=50 * NS_PER_MS)
     run(store.take([take("first")]))
     with locked(tmp_path / "quota.db"):
-        (peeked,) = run(store.peek([Peek(KEY)]))
-        assert peeked.image.rates
+        assert taken(look(store)) == 1
 
 
 def test_a_job_that_is_refused_costs_the_others_nothing(tmp_path: Path) -> None:
@@ -211,7 +213,7 @@ def test_a_lock_that_never_comes_is_unreached_when_time_is_up(tmp_path: Path, th
     assert "for all of the timeout" in answers[0].why
     assert 0.08 <= took < 2
     assert isinstance(run(store.take([take("second")]))[0], Granted)
-    assert run(store.peek([Peek(KEY)]))[0].image.rates["rpm"].full_at_ns == ManualClock().now_ns() + 2 * NS_PER_SECOND
+    assert taken(look(store)) == 2
 
 
 def test_a_file_that_is_locked_before_it_is_first_opened_is_unreached_too(tmp_path: Path) -> None:
@@ -252,7 +254,7 @@ class _Failing:
 def make_fail(store: SqliteStore, statement: str, error: BaseException, *, done: bool = False) -> None:
     opened = store._wire._database._opened  # type: ignore[attr-defined]
     connection = _Failing(opened[0].connection, statement, error, done=done)
-    opened[0] = sqlite_database.keep(connection, opened[0].path)  # type: ignore[arg-type]
+    opened[0] = sqlite_forks.keep(connection, opened[0].path)  # type: ignore[arg-type]
 
 
 def sqlite_error(code: int) -> sqlite3.OperationalError:
@@ -267,11 +269,6 @@ def plain_store(tmp_path: Path) -> Iterator[SqliteStore]:
     run(store.take([take("first")]))
     yield store
     run(store.close())
-
-
-def taken(store: SqliteStore) -> int:
-    (peeked,) = run(store.peek([Peek(KEY)]))
-    return int((peeked.image.rates["rpm"].full_at_ns - peeked.now_ns) // NS_PER_SECOND)
 
 
 @pytest.mark.parametrize(
@@ -289,9 +286,9 @@ def test_an_error_before_the_commit_is_unreached_and_in_it_unknown(
 ) -> None:
     make_fail(plain_store, statement, sqlite_error(code))
     assert isinstance(run(plain_store.take([take("a")]))[0], answer)
-    assert taken(plain_store) == 1
+    assert taken(look(plain_store)) == 1
     assert isinstance(run(plain_store.take([take("b")]))[0], Granted)
-    assert taken(plain_store) == 2
+    assert taken(look(plain_store)) == 2
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT_INDEX, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB])
@@ -299,7 +296,7 @@ def test_what_no_retry_cures_is_raised(plain_store: SqliteStore, code: int) -> N
     make_fail(plain_store, "UPDATE", sqlite_error(code))
     with pytest.raises(ConfigError, match="as the test wants it"):
         run(plain_store.take([take("a")]))
-    assert taken(plain_store) == 1
+    assert taken(look(plain_store)) == 1
 
 
 @pytest.mark.parametrize(("statement", "kept"), [("UPDATE", 1), ("COMMIT", 2)])
@@ -311,7 +308,7 @@ def test_an_interruption_reaches_its_own_caller_and_leaves_no_lock(
         run(plain_store.take([take("a")]))
     with locked(tmp_path / "quota.db"):
         pass
-    assert taken(plain_store) == kept
+    assert taken(look(plain_store)) == kept
     assert isinstance(run(plain_store.take([take("b")]))[0], Granted)
 
 
@@ -352,7 +349,7 @@ def test_a_job_that_breaks_undoes_the_transaction_and_its_caller_is_told(tmp_pat
 
     with pytest.raises(ZeroDivisionError):
         run(wire.write(breaks))
-    assert not run(store.buckets(NAMESPACE)).keys
+    assert not buckets(store)
     assert isinstance(run(store.take([take("a")]))[0], Granted)
 
 
@@ -363,7 +360,7 @@ def test_an_interruption_while_waiting_for_the_lock_passes_the_lead_on(tmp_path:
     with pytest.raises(KeyboardInterrupt):
         run(store.take([take("a")]))
     assert isinstance(run(store.take([take("b")]))[0], Granted)
-    assert taken(store) == 2
+    assert taken(look(store)) == 2
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ the folder of a user's own default file is made when it is first needed.
 """
 
 import os
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,13 +40,20 @@ class Place:
         folder = self.path.parent
         if self._is_default():
             _make(folder)
-        if not os.path.isdir(folder):  # noqa: PTH112 - it answers where Path.is_dir() raises
+        file = f"SQLite file {str(self.path)!r}"
+        try:
+            found = stat.S_ISDIR(folder.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            found = False
+        except OSError as error:
             raise ConfigError(
-                f"SQLite file {str(self.path)!r}: there is no folder {str(folder)!r}; make it, or correct the URL"
-            )
+                f"{file}: its folder can't be reached: {error.strerror}; let this user enter it"
+            ) from error
+        if not found:
+            raise ConfigError(f"{file}: there is no folder {str(folder)!r}; make it, or correct the URL")
         refuse_network(self.path)
-        if os.path.isdir(self.path):  # noqa: PTH112
-            raise ConfigError(f"SQLite file {str(self.path)!r}: that is a folder; name a file in it")
+        if os.path.isdir(self.path):  # noqa: PTH112 - it answers where Path.is_dir() raises
+            raise ConfigError(f"{file}: that is a folder; name a file in it")
 
     def _is_default(self) -> bool:
         try:
