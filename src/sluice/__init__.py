@@ -18,7 +18,7 @@ from sluice.core.levels import Resolved
 from sluice.core.limits import Limit, Rate, Slots
 from sluice.core.requests import Denied, LimitStatus, Need
 from sluice.flow.configure import StoredLimits
-from sluice.flow.survey import HeldLease, Standing
+from sluice.flow.survey import HeldLease, Repairs, Standing
 from sluice.sync import Lease, Sluice
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ __all__ = [
     "NeverAdmissible",
     "Rate",
     "RateLimited",
+    "Repairs",
     "Resolved",
     "Slots",
     "Sluice",

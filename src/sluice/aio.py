@@ -18,7 +18,7 @@ from sluice.flow import namespaces, survey
 from sluice.flow.ask import Ask, read_ask, read_turn
 from sluice.flow.client import Client
 from sluice.flow.configure import StoredLimits
-from sluice.flow.survey import HeldLease, Standing
+from sluice.flow.survey import HeldLease, Repairs, Standing
 from sluice.ports import Clock, Scope
 from sluice.sync import Lease, Sluice
 from sluice.wires.aio.scope import AioScope
@@ -247,6 +247,10 @@ class AsyncSluice(Facade[DrainingScope]):
     @_as(Sluice.pause)
     async def pause(self, resource: str, seconds: float, *, entity: str = "*") -> None:
         await survey.pause(self._here(), resource, seconds, entity)
+
+    @_as(Sluice.repair)
+    async def repair(self, resource: str, *, entity: str = "*") -> Repairs:
+        return await survey.repair(self._here(), resource, entity)
 
     @_as(Sluice.leases)
     async def leases(self, resource: str | None = None, *, entity: str | None = None) -> list[HeldLease]:

@@ -19,7 +19,7 @@ from sluice.flow.ask import read_ask, read_turn
 from sluice.flow.client import Client
 from sluice.flow.configure import StoredLimits
 from sluice.flow.lease import Lease as LeaseState
-from sluice.flow.survey import HeldLease, Standing
+from sluice.flow.survey import HeldLease, Repairs, Standing
 from sluice.ports import Clock, Scope
 from sluice.wires.blocking.scope import BlockingScope
 from sluice.wires.opening import blocking
@@ -235,6 +235,12 @@ class Sluice(Facade[RunningScope]):
     def pause(self, resource: str, seconds: float, *, entity: str = "*") -> None:
         """Grant nothing for so long, because the vendor said so; those who wait are shifted, not bunched."""
         self._run(survey.pause(self._here(), resource, seconds, entity))
+
+    def repair(self, resource: str, *, entity: str = "*") -> Repairs:
+        """Take back what a host whose clock was far ahead has left behind: rates and pauses that would last for hours,
+        slots that would never lapse. What is in order stays as it is.
+        """
+        return self._run(survey.repair(self._here(), resource, entity))
 
     def leases(self, resource: str | None = None, *, entity: str | None = None) -> list[HeldLease]:
         """Who holds slots, and since when."""

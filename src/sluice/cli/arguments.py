@@ -9,14 +9,24 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from sluice.cli import entities, limits, looking, namespaces, version
+from sluice.cli import dynamodb, entities, limits, looking, namespaces, repair, sandbox, version
 from sluice.cli.client import everywhere_options
 from sluice.cli.demo import command as demo
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-COMMANDS: Final[tuple[ModuleType, ...]] = (demo, limits, looking, entities, namespaces, version)
+COMMANDS: Final[tuple[ModuleType, ...]] = (
+    demo,
+    limits,
+    looking,
+    repair,
+    entities,
+    namespaces,
+    dynamodb,
+    sandbox,
+    version,
+)
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,4 +1,4 @@
-"""Looking without taking: how limits stand, who holds slots, and pausing what a vendor has closed."""
+"""Looking without taking, pausing what a vendor has closed, and repairing what a wrong clock has left behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice.core.bucket import Bucket
 from sluice.core.errors import ConfigError
 from sluice.core.names import BucketKey, check_name, check_resource, entry_owner
 from sluice.core.needs import Wanted
-from sluice.core.requests import LimitStatus, Pause, Peek, seconds_up
+from sluice.core.requests import LimitStatus, Pause, Peek, Repair, seconds_up
 from sluice.flow.ask import Ask, seconds_ns
 from sluice.flow.documents import bucket_page
 from sluice.flow.persist import sure, sure_batch
@@ -65,6 +65,24 @@ async def pause(client: Client, resource: str, seconds: float, entity: str) -> N
         raise ConfigError("pause needs a number of seconds above 0")
     key = BucketKey(await client.configuration.namespace_id(), entity, resource)
     await sure(client, client.store.pause, Pause(key, for_ns), f"pausing {resource}")
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """What a repair found to put right: the limits that lay too far ahead, and whether a pause was ended."""
+
+    limits: tuple[str, ...]
+    pause_ended: bool
+
+
+async def repair(client: Client, resource: str, entity: str) -> Repairs:
+    """Take back what a clock far ahead has left in one bucket."""
+    check_resource(resource)
+    check_name(entity, "entity")
+    charges = await client.configuration.charges(Ask((Wanted(resource, entity, {}),)))
+    part = next(part for part in charges if part.charges)
+    repaired = await sure(client, client.store.repair, Repair(part.key, part.charges), f"repairing {resource}")
+    return Repairs(repaired.limits, repaired.pause_ended)
 
 
 async def leases(client: Client, resource: str | None, entity: str | None) -> list[HeldLease]:

@@ -16,7 +16,7 @@ from sluice.core.bounds import NS_PER_SECOND
 from sluice.core.errors import ConfigError
 from sluice.core.requests import Failure, Unknown, Unreached
 from sluice.stores.dynamodb.wire import Call, Reply
-from sluice.wires.dynamodb.account import Account, NotResolved
+from sluice.wires.dynamodb.account import Account, NotResolved, missing_extra
 from sluice.wires.dynamodb.letters import (
     CLOCK_CORRECTED,
     IDLE_NS,
@@ -28,7 +28,7 @@ from sluice.wires.dynamodb.letters import (
     asks_for_time,
     settled,
 )
-from sluice.wires.dynamodb.opening import DynamoOpener, missing_extra, read_opener
+from sluice.wires.dynamodb.opening import DynamoOpener, read_opener
 from sluice.wires.dynamodb.options import Options
 from sluice.wires.dynamodb.signing import Keys
 from sluice.wires.dynamodb.skew import Timepiece

@@ -23,6 +23,9 @@ REUSED_NS: Final = NS_PER_SECOND
 logger = logging.getLogger("sluice")
 
 
+INSTALL: Final = "pip install 'sluice-quota[dynamodb]'"
+
+
 class NotResolved(Exception):
     """Credentials could not be had just now. Nothing was sent."""
 
@@ -36,8 +39,10 @@ class Account:
 
     def __init__(self, options: Options) -> None:
         """Resolve it all. Raises `ConfigError` for what is wrong, `NotResolved` for what may pass."""
-        from botocore import exceptions, httpsession, session, utils  # noqa: PLC0415 - only who uses DynamoDB pays for it
-
+        try:  # here, so that only who uses DynamoDB pays for it
+            from botocore import exceptions, httpsession, session, utils  # noqa: PLC0415
+        except ImportError as error:
+            raise missing_extra("botocore") from error
         self._errors: Any = exceptions
         try:
             found = session.Session(profile=options.profile)
@@ -116,3 +121,7 @@ class Account:
             self._errors.MetadataRetrievalError,
         )
         return isinstance(error, passing)
+
+
+def missing_extra(package: str) -> ConfigError:
+    return ConfigError(f"a dynamodb:// store needs {package}, which is not installed: {INSTALL}")

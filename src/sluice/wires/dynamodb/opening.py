@@ -8,17 +8,13 @@ import os
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Final
 
-from sluice.core.errors import ConfigError
 from sluice.ports import Clock, Observer, Reporting, Scope
 from sluice.stores.dynamodb import MAX_SKEW_NS, DynamoStore, Wire
 from sluice.wires.clock import SystemClock
-from sluice.wires.dynamodb.account import Account
+from sluice.wires.dynamodb.account import Account, missing_extra
 from sluice.wires.dynamodb.options import Options, read_options
 from sluice.wires.dynamodb.skew import EngineClock, HostClock, Timepiece
-
-INSTALL: Final = "pip install 'sluice-quota[dynamodb]'"
 
 
 class Resolution:
@@ -82,7 +78,3 @@ def read_opener(url: str, make_wire: MakeWire) -> DynamoOpener:
     if find_spec("botocore") is None:
         raise missing_extra("botocore")
     return DynamoOpener(options, make_wire)
-
-
-def missing_extra(package: str) -> ConfigError:
-    return ConfigError(f"a dynamodb:// store needs {package}, which is not installed: {INSTALL}")
