@@ -7,7 +7,7 @@ the store's, and may step.
 
 To have another store simulated, add an `Engine` to `ENGINES` that opens it over a model of its database:
 
-    Engine("dynamodb", lambda clock: DynamodbStore(ModelWire(clock), max_skew_ns=0), share=20)
+    Engine("dynamodb", lambda clock: DynamoStore(ModelWire(table, clock.now_ns), "table", max_skew_ns=0), share=10)
 
 What it must answer is what the core answers, to the nanosecond: a store that lets lapsed slots count for longer (its
 ``max_skew``), or says that it was contended, is opened here so that it does neither.
@@ -22,9 +22,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from sluice.ports import Clock, Store
+from sluice.stores.dynamodb import DynamoStore, definition
 from sluice.stores.memory import MemoryStore
 from sluice.stores.sqlite import SqliteStore, Transaction
 from sluice.stores.sqlite.statements import MIGRATIONS
+from sluice.testing.dynamodb.model import Engine as Table
+from sluice.testing.dynamodb.model import ModelWire
 
 T = TypeVar("T")
 
@@ -75,10 +78,15 @@ def _sqlite(clock: Clock) -> Store:
     return SqliteStore(OneFile(clock))
 
 
+def _dynamodb(clock: Clock) -> Store:
+    return DynamoStore(ModelWire(Table(definition("sluice")), clock.now_ns), "sluice", max_skew_ns=0)
+
+
 _ALL: Final = (
     Engine("memory", _memory, share=40),
     Engine("bucket-by-bucket", _bucket_by_bucket, share=45),
     Engine("sqlite", _sqlite, share=15),
+    Engine("dynamodb", _dynamodb, share=10),
 )
 
 ENGINES: Final[Mapping[str, Engine]] = {engine.name: engine for engine in _ALL}
