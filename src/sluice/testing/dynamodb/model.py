@@ -98,7 +98,7 @@ class Engine:
         self.calls: Counter[Operation] = Counter()
         self.write_units = 0
         self._now_ns = now_ns
-        self._index_lag_ns = index_lag_ns
+        self.index_lag_ns = index_lag_ns
         self._indexes = {
             index["IndexName"]: _Index(index["KeySchema"][0]["AttributeName"])
             for index in definition.get("GlobalSecondaryIndexes", ())
@@ -225,7 +225,7 @@ class Engine:
                 old, new = (None if item is None else _sorted_by(index, item) for item in (write.before, write.after))
                 if old != new:
                     units[name] += (old is not None) + (new is not None)
-                    index.follow(write.key, new, now_ns + self._index_lag_ns())
+                    index.follow(write.key, new, now_ns + self.index_lag_ns())
             if write.after is None:
                 self.items.pop(write.key, None)
             else:
