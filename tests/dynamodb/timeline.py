@@ -10,6 +10,7 @@ import heapq
 import itertools
 import random
 from collections.abc import Coroutine, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,20 @@ TABLE = "sluice"
 class _Pause:
     duration_ns: int
 
-    def __await__(self) -> Generator[int, None, None]:
-        yield self.duration_ns
+    def __await__(self) -> Generator[_Pause, None, None]:
+        yield self
+
+
+@dataclass(frozen=True)
+class _Wait:
+    gate: LineGate
+    deadline_ns: int
+
+    def __await__(self) -> Generator[_Wait, None, None]:
+        yield self
+
+
+Task = Coroutine[Any, Any, None]
 
 
 class Timeline:
@@ -40,7 +53,8 @@ class Timeline:
         self.latency_ns = latency_ns
         self.engine = Engine(definition(TABLE), lambda: self.now_ns, lambda: index_lag_ns)
         self.writes = self.refused = 0
-        self._tasks: list[tuple[int, int, Coroutine[Any, Any, None]]] = []
+        self._wakings: list[tuple[int, int, Task]] = []
+        self._due: dict[Task, int] = {}
         self._numbers = itertools.count()
 
     def client(self, **options: Any) -> DynamoStore:
@@ -50,23 +64,97 @@ class Timeline:
     def pause(self, duration_ns: int) -> _Pause:
         return _Pause(duration_ns)
 
-    def start(self, task: Coroutine[Any, Any, None], in_ns: int = 0) -> None:
-        heapq.heappush(self._tasks, (self.now_ns + in_ns, next(self._numbers), task))
+    def start(self, task: Task, in_ns: int = 0) -> None:
+        self._wake(task, self.now_ns + in_ns)
+
+    def _wake(self, task: Task, at_ns: int) -> None:
+        number = next(self._numbers)
+        self._due[task] = number
+        heapq.heappush(self._wakings, (at_ns, number, task))
 
     def run(self, for_ns: int) -> None:
-        """Let so much time pass."""
+        """Let so much time pass; whatever is under way then is left there."""
         until_ns = self.now_ns + for_ns
-        while self._tasks and self._tasks[0][0] <= until_ns:
-            self.now_ns, _, task = heapq.heappop(self._tasks)
-            try:
-                pause_ns = task.send(None)
-            except StopIteration:
+        while self._wakings and self._wakings[0][0] <= until_ns:
+            at_ns, number, task = heapq.heappop(self._wakings)
+            if self._due.get(task) != number:
                 continue
-            self.start(task, pause_ns)
+            self.now_ns = at_ns
+            try:
+                stop = task.send(None)
+            except StopIteration:
+                del self._due[task]
+                continue
+            if isinstance(stop, _Pause):
+                self._wake(task, self.now_ns + stop.duration_ns)
+            elif isinstance(stop, _Wait):
+                stop.gate.waiting.append(task)
+                self._wake(task, max(self.now_ns, stop.deadline_ns))
         self.now_ns = until_ns
-        for _, _, task in self._tasks:
+        for task in self._due:
             task.close()
-        self._tasks.clear()
+        self._due.clear()
+        self._wakings.clear()
+
+    def wake_all(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            if task in self._due:
+                self._wake(task, self.now_ns)
+        tasks.clear()
+
+
+class LineGate:
+    """A gate in virtual time."""
+
+    def __init__(self, line: Timeline) -> None:
+        self._line = line
+        self._open = False
+        self.waiting: list[Task] = []
+
+    def set(self) -> None:
+        self._open = True
+        self._line.wake_all(self.waiting)
+
+    async def wait(self, deadline_ns: int) -> bool:
+        if not self._open and deadline_ns > self._line.now_ns:
+            await _Wait(self, deadline_ns)
+        return self._open
+
+
+class LineScope:
+    """A process of its own in virtual time, where nobody is ever cancelled."""
+
+    def __init__(self, line: Timeline, name: str) -> None:
+        self._line = line
+        self._name = name
+
+    def now_ns(self) -> int:
+        return self._line.now_ns
+
+    def steady_ns(self) -> int:
+        return self._line.now_ns
+
+    async def finish(self, work: Coroutine[Any, Any, Any], undo: object = None) -> Any:
+        return await work
+
+    def gate(self) -> LineGate:
+        return LineGate(self._line)
+
+    def lock(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> LineGate:
+        gate = self.gate()
+
+        async def task() -> None:
+            await work
+            gate.set()
+
+        self._line.start(task())
+        return gate
+
+    def process(self) -> str:
+        return self._name
 
 
 class _Wire:
