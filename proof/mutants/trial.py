@@ -23,7 +23,7 @@ from proof.mutants.mutant import Mutant
 ROOT: Final = Path(__file__).parents[2]
 COPIED: Final = ("src", "tests", "pyproject.toml")
 
-PATIENCE_S: Final = 900
+PATIENCE_S: Final = 300
 """A test that has not ended by then never will."""
 
 NO_BUG: Final = Mutant("no bug", "nothing", "", "", "")
@@ -32,7 +32,7 @@ LAYERS: Final = {
     "core": ("tests/core",),
     "flow": ("tests/flow", "tests/facade"),
     "stores/memory.py": ("tests/conformance/test_memory.py",),
-    "stores/sqlite": ("tests/conformance/test_sqlite.py", "tests/stores"),
+    "stores/sqlite": ("tests/conformance/test_sqlite.py", "tests/sqlite/test_transactions.py"),
     "stores/dynamodb": ("tests/dynamodb",),
 }
 """The tests beside the simulator, by the part that they are about."""

@@ -24,14 +24,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Final
 
 from sluice.testing.simulation.engines import ENGINES, Engine
-from sluice.testing.simulation.faults import Fault, Faults
+from sluice.testing.simulation.faults import Fault
 from sluice.testing.simulation.model import Broken
+from sluice.testing.simulation.scenes import SCENES, USUAL, Scene
 from sluice.testing.simulation.setting import Setting
 from sluice.testing.simulation.story import shrunk, told
 from sluice.testing.simulation.system import System
@@ -93,6 +94,7 @@ def simulate(
     seeds: Iterable[int | str],
     *,
     engines: Sequence[Engine] = EVERY_ENGINE,
+    scene: Scene = USUAL,
     shrink: bool = True,
 ) -> Report:
     """Run the schedule of each seed, up to the first that fails.
@@ -103,23 +105,40 @@ def simulate(
     """
     report = Report()
     for seed in seeds:
-        setting = Setting.drawn(random.Random(f"{seed}/setting"), engines)
-        made, error = attempted(str(seed), setting)
+        schedule = Schedule.drawn(str(seed), engines, scene)
+        made, error = attempted(schedule)
         report.runs += 1
         report.calls += made.network.calls
         report.fired.update(made.faults.fired)
-        report.engines[setting.engine.name] += 1
+        report.engines[made.setting.engine.name] += 1
         if error is not None:
-            report.failure = failure(made, error, shrink=shrink)
+            report.failure = failure(schedule, made, error, shrink=shrink)
             break
     return report
 
 
-def attempted(
-    seed: str, setting: Setting, dropped: frozenset[str] = frozenset(), *, shows_state: bool = False
-) -> tuple[System, Exception | None]:
+@dataclass(frozen=True)
+class Schedule:
+    """What one run is made of; ``dropped`` are the choices that are made the ordinary way."""
+
+    seed: str
+    setting: Setting
+    scene: Scene = USUAL
+    dropped: frozenset[str] = frozenset()
+    shows_state: bool = False
+
+    @classmethod
+    def drawn(cls, seed: str, engines: Sequence[Engine] = EVERY_ENGINE, scene: Scene = USUAL) -> Schedule:
+        """The schedule of a seed."""
+        return cls(seed, scene.drawn(random.Random(f"{seed}/setting"), engines), scene)
+
+    def system(self) -> System:
+        return System(self.seed, self.setting, self.scene.faults(), self.dropped, self.shows_state)
+
+
+def attempted(schedule: Schedule) -> tuple[System, Exception | None]:
     """Run one schedule; what went wrong, if anything did."""
-    made = System(seed, setting, Faults.usual(), dropped, shows_state)
+    made = schedule.system()
     try:
         made.run()
     except Exception as error:  # noqa: BLE001 - whatever comes out of a schedule is its finding
@@ -127,18 +146,18 @@ def attempted(
     return made, None
 
 
-def failure(made: System, error: Exception, *, shrink: bool = True) -> Failure:
+def failure(schedule: Schedule, made: System, error: Exception, *, shrink: bool = True) -> Failure:
     """A failing schedule, told at its smallest."""
 
     def fails_alike(dropped: frozenset[str]) -> bool:
-        _, other = attempted(made.seed, made.setting, dropped)
+        _, other = attempted(replace(schedule, dropped=dropped))
         return _alike(error, other)
 
     dropped = shrunk(made.decisions.notable, fails_alike) if shrink else frozenset()
-    smallest, found = attempted(made.seed, made.setting, dropped, shows_state=True)
+    smallest, found = attempted(replace(schedule, dropped=dropped, shows_state=True))
     faults = tuple(f"{what} ({name})" for name, what in smallest.decisions.notable.items() if what != "ask")
-    why = f"{type(found or error).__name__}: {found or error} (on {made.setting.engine.name})"
-    return Failure(made.seed, why, faults, told(smallest.network.story, STORY_LINES))
+    why = f"{type(found or error).__name__}: {found or error} (on {schedule.setting.engine.name})"
+    return Failure(schedule.seed, why, faults, told(smallest.network.story, STORY_LINES))
 
 
 def _alike(one: Exception, other: Exception | None) -> bool:
@@ -147,19 +166,30 @@ def _alike(one: Exception, other: Exception | None) -> bool:
     return type(one) is type(other)
 
 
-def simulate_widely(
-    first: int, *, runs: int | None, seconds: float | None, workers: int, engines: Sequence[str], shrink: bool = True
-) -> Report:
+@dataclass(frozen=True)
+class Wanted:
+    """What to simulate, in words that reach another process."""
+
+    engines: Sequence[str] = tuple(ENGINES)
+    scene: str = USUAL.name
+    shrink: bool = True
+
+    def simulate(self, seeds: Iterable[int | str]) -> Report:
+        engines = [ENGINES[name] for name in self.engines]
+        return simulate(seeds, engines=engines, scene=SCENES[self.scene], shrink=self.shrink)
+
+
+def simulate_widely(wanted: Wanted, first: int, *, runs: int | None, seconds: float | None, workers: int) -> Report:
     """Many schedules on several processes, until there were so many, or so much time has passed, or one failed."""
     report = Report()
     ends = None if seconds is None else time.monotonic() + seconds
     chunks = _chunks(first, runs)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        running = [pool.submit(_chunk, chunk, engines, shrink) for chunk in islice(chunks, workers)]
+        running = [pool.submit(wanted.simulate, chunk) for chunk in islice(chunks, workers)]
         while running:
             report.add(running.pop(0).result())
             if report.failure is None and (ends is None or time.monotonic() < ends):
-                running += [pool.submit(_chunk, chunk, engines, shrink) for chunk in islice(chunks, 1)]
+                running += [pool.submit(wanted.simulate, chunk) for chunk in islice(chunks, 1)]
     return report
 
 
@@ -171,10 +201,6 @@ def _chunks(first: int, runs: int | None) -> Iterator[range]:
         start = end
 
 
-def _chunk(seeds: range, engines: Sequence[str], shrink: bool) -> Report:
-    return simulate(seeds, engines=[ENGINES[name] for name in engines], shrink=shrink)
-
-
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sluice.testing.simulate", description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, help="how many schedules (10000, or with --seconds any number)")
@@ -182,39 +208,35 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one for each CPU)")
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="only on this store; may be repeated")
+    parser.add_argument("--scene", choices=list(SCENES), default=USUAL.name, help="what the schedules are like (usual)")
     parser.add_argument("--replay", metavar="SEED", help="run one schedule and tell it, whether it fails or not")
     parser.add_argument("--whole", action="store_true", help="tell a failing schedule whole, not at its smallest")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser.parse_args(arguments)
 
 
-def _replay(seed: str, engines: Sequence[str], *, shrink: bool) -> int:
-    setting = Setting.drawn(random.Random(f"{seed}/setting"), [ENGINES[name] for name in engines])
-    made, error = attempted(seed, setting, shows_state=True)
-    print(told(made.network.story) if error is None else failure(made, error, shrink=shrink))
+def _replay(seed: str, wanted: Wanted) -> int:
+    engines = [ENGINES[name] for name in wanted.engines]
+    schedule = replace(Schedule.drawn(seed, engines, SCENES[wanted.scene]), shows_state=True)
+    made, error = attempted(schedule)
+    print(told(made.network.story) if error is None else failure(schedule, made, error, shrink=wanted.shrink))
     return 0 if error is None else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run schedules and report; exit status 1 if one failed."""
     options = _options(arguments)
-    engines = options.engine or list(ENGINES)
+    wanted = Wanted(options.engine or tuple(ENGINES), options.scene, not options.whole)
     if options.replay is not None:
-        return _replay(options.replay, engines, shrink=not options.whole)
+        return _replay(options.replay, wanted)
     runs = 10_000 if options.runs is None and options.seconds is None else options.runs
     started = time.monotonic()
-    report = simulate_widely(
-        options.first,
-        runs=runs,
-        seconds=options.seconds,
-        workers=options.workers,
-        engines=engines,
-        shrink=not options.whole,
-    )
+    report = simulate_widely(wanted, options.first, runs=runs, seconds=options.seconds, workers=options.workers)
     seconds = time.monotonic() - started
-    print(
-        json.dumps(report.values() | {"seconds": round(seconds, 1)}) if options.json else f"{report}\n{seconds:.0f} s"
-    )
+    if options.json:
+        print(json.dumps(report.values() | {"seconds": round(seconds, 1)}))
+    else:
+        print(f"{report}\n{seconds:.0f} s")
     return 0 if report.failure is None else 1
 
 

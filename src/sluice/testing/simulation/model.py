@@ -69,6 +69,8 @@ class Rate:
         else:
             self.backlog = self.backlog * self.interval_ns / interval_ns
         self.interval_ns = interval_ns
+        # Whoever counts in a shorter interval has it drain faster, also one who is refused.
+        self.fastest_ns = min(self.fastest_ns or interval_ns, interval_ns)
         # Those who hold a turn by the old limit start by it; the new one counts without them.
         self.grants = [grant for grant in self.grants if grant.turn_ns <= self.at_ns]
 

@@ -193,6 +193,9 @@ class Promises:
             rate.net -= record.amount
             for grant in mine[:1]:
                 rate.grants.remove(grant)
+                if any(other.turn_ns >= grant.turn_ns for other in rate.grants):
+                    # Others gave back and took as much in between: it went back from the middle all the same.
+                    rate.gave_back.append((record.now_ns, record.amount))
 
     # --- slots ---
 
