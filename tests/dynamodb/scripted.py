@@ -275,11 +275,19 @@ class Wired:
 
 
 @contextmanager
-def wired(kind: str, url: str, query: str = "", *, clock: Clock | None = None, account: Any = None) -> Iterator[Wired]:
+def wired(
+    kind: str,
+    url: str,
+    query: str = "",
+    *,
+    clock: Clock | None = None,
+    account: Any = None,
+    resolve: Callable[[], Account] | None = None,
+) -> Iterator[Wired]:
     """A wire to an endpoint, closed in the end; as somebody, unless an account is given."""
     options = read_options(f"dynamodb://quota?endpoint={url}{query}")
     somebody: Any = Somebody(url) if account is None else account
-    made = Wired(kind, options, clock or SystemClock(), lambda: somebody)
+    made = Wired(kind, options, clock or SystemClock(), resolve or (lambda: somebody))
     try:
         yield made
     finally:
