@@ -155,7 +155,8 @@ class TakeWrite:
             write.set(slots, write.value(lease_map(mine)))
             write.only_if(f"attribute_not_exists({slots})", exists=False)
             return
-        lapsed = [entry for entry, at_ns in seen.items() if self._lapsed(entry, at_ns)][: self._replaceable]
+        lapsed = [entry for entry, at_ns in seen.items() if at_ns <= self._now_ns and self._lapsed(entry, at_ns)]
+        del lapsed[self._replaceable :]
         self._replaceable -= len(lapsed)
         for entry in lapsed:
             path = write.entry(SLOTS + charge.name, entry)

@@ -15,7 +15,7 @@ from sluice.stores.dynamodb.images import Value
 from sluice.stores.dynamodb.table import KEY, RATES, bucket_key, bucket_listing
 from sluice.stores.dynamodb.wire import Call, Operation
 
-MAX_ENTRIES: Final = 100
+MAX_ENTRIES: Final = 50
 """Slots that one write names one by one. More are written as a whole map, pinned on the one that was seen."""
 
 
