@@ -82,12 +82,21 @@ def test_a_lease_too_many_at_once_is_broken() -> None:
     assert broken(history) == [LEASES]
 
 
-def test_a_lease_that_was_renewed_holds_its_slot_for_longer() -> None:
+def test_a_lease_that_was_never_released_holds_its_slot_until_it_lapses() -> None:
     history = good()
     del history.released_ns["lease 139"]
     assert broken(history) == []
     del history.released_ns["lease 100"]
     assert broken(history) == [LEASES]
+
+
+def test_a_lease_lapses_a_ttl_after_its_last_renewal() -> None:
+    history = good()
+    grant = history.grants["lease 139"]
+    assert history.lease_end_ns(grant, TTL_NS) == history.released_ns.pop(grant.lease)
+    assert history.lease_end_ns(grant, TTL_NS) == grant.at_ns + TTL_NS
+    history.read(1, {"note": "renewed", "lease": grant.lease, "at_ns": grant.at_ns + 5 * MS})
+    assert history.lease_end_ns(grant, TTL_NS) == grant.at_ns + 5 * MS + TTL_NS
 
 
 def test_calls_that_arrive_too_densely_are_violations() -> None:

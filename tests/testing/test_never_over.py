@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluice import Denied, Lease, Limit, RateLimited, Sluice, WaitTimeout
-from sluice.core.requests import Charge, SlotsCharge
+from sluice.core.requests import Charge, Delta, Settle, SlotsCharge
 from sluice.testing import ManualClock, NeverOver
 
 LIMITS = [Limit("rpm", "6/min"), Limit("tpm", "20 per 30s burst 35", cost=0), Limit("calls", "3 slots ttl 20s", cost=0)]
@@ -140,14 +140,67 @@ def test_slots_count_until_they_are_released_or_lapse() -> None:
         assert watch.granted("openai#calls") == 9
 
 
-def test_a_limit_that_is_changed_is_counted_anew() -> None:
+def test_renewed_slots_go_on_counting() -> None:
+    clock, watch = ManualClock(), NeverOver()
+    with client(clock, watch, slots=1) as sluice:
+        held = [sluice.acquire("openai#calls", {"calls": 3})]
+        clock.advance(100)
+        watch.check()
+        held.append(sluice.acquire("openai#calls"))
+        for lease in held:
+            lease.release()
+    assert "openai#calls: 4 slots held at 1700000100.000000000, 3 allowed" in accused(watch)
+
+
+@pytest.mark.parametrize(("rule", "after", "granted"), [("600/min", 0, 594), ("1/min", 360, 1)])
+def test_a_limit_that_is_changed_is_counted_anew(rule: str, after: float, granted: int) -> None:
     clock, watch = ManualClock(), NeverOver()
     with client(clock, watch) as sluice:
         assert sum(bool(sluice.try_acquire("openai#rpm")) for _ in range(9)) == 6
-        sluice.set_limits("openai", [Limit("rpm", "1/min")])
-        clock.advance(1_000)
-        assert sum(bool(sluice.try_acquire("openai#rpm")) for _ in range(9)) == 1
+        sluice.set_limits("openai", [Limit("rpm", rule)])
+        sluice.refresh()
+        clock.advance(after)
+        assert sum(bool(sluice.try_acquire("openai#rpm")) for _ in range(granted + 9)) == granted
     watch.check()
+
+
+def test_what_is_given_back_while_others_wait_is_theirs() -> None:
+    """Those who wait keep the turns that they were given before; whoever comes now goes by what there is now."""
+    clock, watch = ManualClock(), NeverOver()
+    with client(clock, watch) as sluice:
+        first = sluice.acquire("openai#rpm", {"rpm": 6})
+        turns = [sluice.reserve("openai#rpm", {"rpm": 3}) for _ in range(2)]
+        assert [turn.starts_in for turn in turns] == [30.0, 60.0]
+        first.refund()
+        clock.advance(60)
+        assert sum(bool(sluice.try_acquire("openai#rpm")) for _ in range(9)) == 6
+    watch.check()
+    assert watch.granted("openai#rpm") == 18
+
+
+class PauseForgetting(Wider):
+    """A store that is paused and goes on to refill all the same."""
+
+    async def pause(self, requests: Sequence[Any]) -> Any:
+        answers = await self._store.pause(requests)
+        await self._store.settle([Settle(request.key, (Delta("rpm", -6, 10 * 10**9),)) for request in requests])
+        return answers
+
+
+def test_turns_that_a_pause_has_shifted_count_where_they_have_come_to_be() -> None:
+    clock, watch = ManualClock(), NeverOver()
+    sluice = Sluice("memory://", clock=clock)
+    opener = sluice._opener
+    store: Any = lambda *how: PauseForgetting(opener(*how), 1, 0)  # noqa: E731
+    sluice._opener = store
+    with watch(sluice):
+        sluice.set_limits("openai", LIMITS)
+        sluice.acquire("openai#rpm", {"rpm": 6})
+        assert sluice.reserve("openai#rpm", {"rpm": 6}).starts_in == 60.0
+        sluice.pause("openai", 60)
+        clock.advance(120)
+        assert sluice.try_acquire("openai#rpm", {"rpm": 6})
+    assert "12 granted from 1700000120.000000000 to 1700000120.000000000, 6 more than allowed" in accused(watch)
 
 
 def test_entities_are_counted_apart() -> None:
