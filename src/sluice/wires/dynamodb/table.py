@@ -40,6 +40,8 @@ def make_table(account: Account, table: str) -> Made:
         ) from error
     except exceptions.BotoCoreError as error:
         raise StoreUnavailable(f"DynamoDB in {account.region} at {account.endpoint}: {error}") from error
+    finally:
+        account.client.close()
 
 
 def _make(client: Any, table: str) -> Made:
