@@ -83,68 +83,80 @@ class Keeper:
     async def finish(self, work: End, until_ns: int) -> bool:
         """Send an end that was adopted; if somebody is at it, wait for that first. Whether nothing is left."""
         while not work.done:
-            sender = self._claim(work)
-            if sender is None:
-                await self._push(work, until_ns)
-                break
-            if not await sender.wait(until_ns):
+            sender = await self._try(work, until_ns)
+            if sender is None or not await sender.wait(until_ns):
                 break
         return work.done
 
-    def _claim(self, work: End) -> Gate | None:
-        """Be the one who sends it, or get the gate of whoever is."""
-        with self._lock:
-            if work.sender is None:
-                work.sender = self._client.scope.gate()
-                return None
-            return work.sender
-
-    async def _push(self, work: End, until_ns: int) -> None:
-        """Send what is left of an end that was claimed, and let go of it."""
+    async def _try(self, work: End, until_ns: int) -> Gate | None:
+        """Send what is left of an end, unless somebody is at it: then the gate that opens when they have let go."""
+        mine = self._client.scope.gate()
         try:
+            sender = self._claim(work, mine)
+            if sender is not mine:
+                return sender
             await work.push(self._client, until_ns)
         finally:
-            self._let_go(work)
+            if work.sender is mine:  # at once and without a call, so that no interruption can come before
+                work.sender = None
+                self._let_go(work, mine)
+        return None
 
-    def _let_go(self, work: End) -> None:
+    def _claim(self, work: End, mine: Gate) -> Gate:
         with self._lock:
-            sender, work.sender = work.sender, None
-            over = work.done and self._ends.pop(id(work), None) is not None
-        if sender is not None:
-            sender.set()
-        if not work.done:
+            if work.sender is None:
+                work.sender = mine
+            return work.sender
+
+    def _let_go(self, work: End, sender: Gate) -> None:
+        sender.set()
+        if work.done:
+            self._home(work)
+        else:
             self._start()
-        elif over and not work.undoes:
+
+    def _home(self, work: End) -> None:
+        """The store knows. Told once, whoever finds it."""
+        with self._lock:
+            over = self._ends.pop(id(work), None) is not None
+        if over and not work.undoes:
             self._client.tell(LeaseEnded(work.lease_id))
             self._client.lines.nudge(work.keys)
 
     def _start(self) -> None:
         """See to it that the keeper runs and looks at what is new."""
+        over = self._client.scope.gate()
+        running = False
+        try:
+            running = not self._begin(over)
+            if not running:
+                self._client.scope.spawn(self._run(over), "sluice keeper")
+                running = True
+        except RuntimeError as error:  # no thread to be had, as when the interpreter ends: closing sends what is left
+            logger.warning("the keeper could not be started, so leases may lapse: %s", error)
+        finally:
+            if not running and self._over is over:
+                self._over = None
+
+    def _begin(self, over: Gate) -> bool:
+        """Whether it must be started; if it runs, it is woken."""
         with self._lock:
             if self._over is not None:
                 self._wake.set()
-                return
-            if self._closing:
-                return
-            self._over = self._client.scope.gate()
-        try:
-            self._client.scope.spawn(self._run(), "sluice keeper")
-        except RuntimeError as error:  # no thread to be had, as when the interpreter ends: closing sends what is left
-            logger.warning("the keeper could not be started, so leases may lapse: %s", error)
-            self._over = None
+            elif not self._closing:
+                self._over = over
+            return self._over is over
 
     # --- its life ---
 
-    async def _run(self) -> None:
-        over = self._over
+    async def _run(self, over: Gate) -> None:
         try:
             await self._keep()
         finally:
             with self._lock:
                 if self._over is over:
                     self._over = None
-            if over is not None:
-                over.set()
+            over.set()
 
     async def _keep(self) -> None:
         nothing_seen = False
@@ -236,7 +248,9 @@ class Keeper:
             if self._closing:
                 return
             await self.finish(work, clock.steady_ns())
-            if not work.done:
+            if work.done:
+                self._home(work)
+            else:
                 work.tried(clock.steady_ns(), rng.randrange(PPM // 2, PPM + 1))
                 if clock.steady_ns() >= work.expires_steady_ns:
                     self._give_up_on(work)
@@ -263,7 +277,7 @@ class Keeper:
         finally:
             self._closing = False
         for work in list(self._ends.values()):
-            self._give_up_on(work)
+            self._home(work) if work.done else self._give_up_on(work)
 
     async def _push_all(self, until_ns: int) -> None:
         """Go round what is pending, so that no end waits behind another that can't be sent."""
@@ -272,10 +286,8 @@ class Keeper:
             for work in list(self._ends.values()):
                 if clock.steady_ns() >= until_ns:
                     return
-                sender = self._claim(work)
-                if sender is None:
-                    await self._push(work, clock.steady_ns())
-                else:
+                sender = await self._try(work, clock.steady_ns())
+                if sender is not None:
                     await sender.wait(until_ns)
             if not self._ends or clock.steady_ns() + LAST_GAP_NS >= until_ns:
                 return
