@@ -70,6 +70,7 @@ def test_a_short_demo_keeps_everything_and_shows_the_kill_and_the_slots_return(f
     found = [next(n for n, line in enumerate(lines) if words in line) for words in story]
     assert found == sorted(found)
     assert any("(dead)" in line for line in lines), "the dead worker's slot was never seen held"
+    assert not any("took it -" in line for line in lines), "it was seen to be taken before it lapsed"
     for name in ("requests", "tokens", "slots"):
         row = next(line.split() for line in lines if line.startswith(f"{name} "))
         assert row[-1] == "0", f"violations of {name}"

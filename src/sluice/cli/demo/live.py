@@ -76,7 +76,7 @@ class LiveScreen:
         """The next scene shows it."""
 
     def conclude(self, verdict: Verdict) -> None:
-        self._console.print("", _results(verdict), sep="\n")
+        self._console.print(Group("", _results(verdict), ""))
         self._console.print(_pairs(verdict.facts), "")
         self._console.print(_promises(verdict.promises), "")
         self._console.print(Text(verdict.sentence, style="bold green" if verdict.kept else "bold red"))

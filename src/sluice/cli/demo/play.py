@@ -41,6 +41,9 @@ READY_S: Final = 60
 GRACE_S: Final = 30
 """How long after the end a worker may still be in its last call."""
 
+SETTLED_NS: Final = 200 * NS_PER_MS
+"""All that happened so long ago has been heard of, as far as what is shown goes."""
+
 LAST_NOTES_S: Final = 5
 """How long the vendor's last notes may take."""
 
@@ -185,10 +188,11 @@ class _Play:
         if self._reuse_told or death is None or death.expires_ns is None:
             return
         taken = self.history.reuse(self._scenario.slots.capacity, self._scenario.slots.ttl_ns)
-        if taken is not None:
-            self._reuse_told = True
-            late_ms = (taken.at_ns - death.expires_ns) / NS_PER_MS
-            self._tell(f"the slot lapsed, and worker {taken.worker} took it {late_ms:.1f} ms later", Mood.GOOD)
+        if taken is None or not death.expires_ns <= taken.at_ns < self._clock.now_ns() - SETTLED_NS:
+            return  # a release that is still on its way makes it look so; the verdict waits for all notes
+        self._reuse_told = True
+        late_ms = (taken.at_ns - death.expires_ns) / NS_PER_MS
+        self._tell(f"the slot lapsed, and worker {taken.worker} took it {late_ms:.1f} ms later", Mood.GOOD)
 
     def _draw(self) -> None:
         if self._clock.steady_ns() >= self._drawn_ns + DRAW_EVERY_NS:
