@@ -144,8 +144,8 @@ def test_kills_leave_no_limit_passed_no_slot_lost_and_the_file_whole(
     allowed = BURST + (report["ended_ns"] - report["begun_ns"]) // INTERVAL_NS
     with capsys.disabled():
         print(
-            f"\n{kills} kills: {len(told.grants_ns)} of {allowed} allowed takes, {len(granted)} leases, {lapsed} of them "
-            f"lapsed, {len(told.denials_ns)} denials, {len(told.leases) - len(granted)} takes cut off"
+            f"\n{kills} kills: {len(told.grants_ns)} of {allowed} allowed takes, {len(granted)} leases, {lapsed} "
+            f"of them lapsed, {len(told.denials_ns)} denials, {len(told.leases) - len(granted)} takes cut off"
         )
     assert not told.failures
     assert kills >= 4 * SECONDS

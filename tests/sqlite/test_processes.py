@@ -70,13 +70,11 @@ def test_waiters_of_four_processes_have_their_turns_in_the_order_of_arrival(tmp_
     came = {lease: at for one in told for lease, at in one["came"].items()}
     arrivals = sorted(granted.values())
     assert len(arrivals) == 64
-    turns = [turn for _, turn in arrivals]
-    assert turns == sorted(turns), "who arrived first has the first turn"
-    assert all(later - earlier >= 40 * NS_PER_MS for earlier, later in itertools.pairwise(turns))
-    assert turns[-1] - turns[0] < 66 * 40 * NS_PER_MS, "and no turn is left out"
+    for (_, before), (now, turn) in itertools.pairwise(arrivals):
+        assert turn == max(now, before + 40 * NS_PER_MS), "who arrives next has the next turn, and none is left out"
     assert granted.keys() == came.keys()
     assert all(came[lease] >= turn for lease, (_, turn) in granted.items()), "nobody comes before the turn"
-    assert sum(turn > now for now, turn in arrivals) == 63, "the very first need not wait"
+    assert sum(turn > now for now, turn in arrivals) >= 32, "too few had to wait for this to say anything"
     for one in told:
         waited = sum(turn > now for now, turn in one["granted"].values())
         assert one["asked"] == ["peek"] * waited + ["take"] * 16, "one write each, and one read at the turn"

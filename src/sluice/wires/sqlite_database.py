@@ -6,7 +6,7 @@
     committed   and only then does anybody learn an answer
 
 SQLite's own busy handler waits longer and longer, so whoever waits long loses to whoever has just come; here every
-waiter tries about once a millisecond, whatever its age. An error undoes the whole transaction. Whoever dies in it
+waiter tries as often as any other, whatever its age. An error undoes the whole transaction. Whoever dies in it
 leaves nothing: the locks vanish with the process, and what was not committed is not read by anybody.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from sluice.core.bounds import NS_PER_MS, NS_PER_SECOND
+from sluice.core.bounds import NS_PER_SECOND
 from sluice.core.errors import ConfigError
 from sluice.core.requests import Failure, Unknown, Unreached
 from sluice.ports import Clock
@@ -31,9 +31,8 @@ from sluice.wires.sqlite_jobs import Job
 from sluice.wires.sqlite_place import Place
 from sluice.wires.sqlite_schema import migrate, version_of
 
-FIRST_GAP_NS: Final = NS_PER_MS // 20
-LAST_GAP_NS: Final = NS_PER_MS
-"""Between tries for a lock the gap grows from one to the other, by half each time."""
+GAP_NS: Final = 300_000
+"""Between tries for a lock passes half of this to all of it, by chance."""
 
 BEGIN_WRITE: Final = "BEGIN IMMEDIATE"
 BEGIN_READ: Final = "BEGIN"
@@ -195,15 +194,13 @@ def _answer_others(batch: Sequence[Job], owner: Job, answer: Failure) -> None:
 
 def _patiently(step: Callable[[], T], until_ns: int) -> T:
     """Do something that others may be in the way of, trying until time is up."""
-    gap_ns = FIRST_GAP_NS
     while True:
         try:
             return step()
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic_ns() >= until_ns:
                 raise
-        time.sleep(random.uniform(gap_ns / 2, gap_ns) / NS_PER_SECOND)
-        gap_ns = min(gap_ns + gap_ns // 2, LAST_GAP_NS)
+        time.sleep(random.uniform(GAP_NS / 2, GAP_NS) / NS_PER_SECOND)
 
 
 @contextmanager

@@ -30,7 +30,8 @@ class BlockingWire:
         self._timeout_ns = timeout_ns
         self._line = Line()
         self._leader: Job | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     async def write(self, job: Callable[[Transaction], T], /) -> T | Failure:
         return self._run(writing(job, self._timeout_ns))  # type: ignore[no-any-return]
@@ -43,33 +44,35 @@ class BlockingWire:
 
     def _run(self, job: Job) -> Any:
         try:
-            with self._changed:
+            with self._lock:
                 self._line.jobs.append(job)
+                if self._leader is None:
+                    self._leader = job
             while not job.done:
-                if self._leads(job):
+                if self._leader is job:
                     self._database.run(job, lambda: self._gather(job))
+                else:
+                    self._wait(job)
         finally:
             self._leave(job)
         return job.outcome()
 
-    def _leads(self, job: Job) -> bool:
-        """Lead if nobody does; else wait until the job is done, somebody is to lead, or time is up."""
-        with self._changed:
-            if self._leader is None:
-                self._leader = job
-            if self._leader is job:
-                return True
+    def _wait(self, job: Job) -> None:
+        """Wait until the job is done, somebody is to lead, which is this one then, or time is up."""
+        with self._lock:
             if not self._changed.wait_for(lambda: job.done or self._leader is None, job.seconds_left):
                 self._line.give_up(job)
-            return False
+            elif self._leader is None and not job.done:
+                self._leader = job
 
-    def _gather(self, job: Job) -> Sequence[Job]:
-        with self._changed:
-            return self._line.take(job)
+    def _gather(self, lead: Job) -> Sequence[Job]:
+        with self._lock:
+            return self._line.take(lead)
 
     def _leave(self, job: Job) -> None:
-        with self._changed:
-            self._line.withdraw(job)
+        with self._lock:
+            if self._line.jobs:
+                self._line.withdraw(job)
             if self._leader is job:
                 self._leader = None
                 self._changed.notify_all()
