@@ -8,8 +8,8 @@
     slots     a map of leases:              SET s.id = expires       if size(s) <= capacity - amount, and no such id
 
 where bound = now + window + wait - cost, so that what is granted is exactly what the core grants. In a pause that a
-turn may wait for, the bucket's clock stands at its end, and the write is pinned on that. ``topped`` errs towards the limit
-by up to `SLACK` costs, and so needs no guess.
+turn may wait for, the bucket's clock stands at its end, and the write is pinned on that. ``topped`` errs towards the
+limit by up to `SLACK` costs, and so needs no guess.
 
 Now is read once for a take. Whoever was refused because others had been faster finds ``f`` ahead of it, and ``running``
 can then only be refused by the limit: so two wrong guesses in a row are rare, and a third all but never happens.
@@ -17,6 +17,7 @@ can then only be refused by the limit: so two wrong guesses in a row are rare, a
 Lapsed slots are replaced in the same write, each named with the expiry seen, so nobody's renewed slot is removed.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from sluice.core.bounds import NS_PER_HOUR
@@ -35,10 +36,15 @@ SLACK: Final = 4
 
 
 class TakeWrite:
-    """One try at a take of one bucket, from an image that is believed (None: nothing is)."""
+    """One try at takes of one bucket, from an image that is believed (None: nothing is).
 
-    def __init__(self, request: Take, part: Part, image: Bucket | None, now_ns: int, max_skew_ns: int) -> None:
-        self._request = request
+    ``part`` is what all of them charge together; each holds its own slots.
+    """
+
+    def __init__(self, takes: Sequence[Take], part: Part, image: Bucket | None, now_ns: int, max_skew_ns: int) -> None:
+        self._takes = takes
+        self._ids = frozenset(take.lease_id for take in takes)
+        self._wait_ns = takes[0].wait_ns
         self._part = part
         self._image = image
         self._now_ns = now_ns
@@ -80,7 +86,7 @@ class TakeWrite:
         write = self._write
         paused = write.name(PAUSED_UNTIL)
         until_ns = 0 if self._image is None else self._image.paused_until_ns
-        if self._now_ns < until_ns <= self._now_ns + self._request.wait_ns:
+        if self._now_ns < until_ns <= self._now_ns + self._wait_ns:
             until = write.number(until_ns)
             write.only_if(f"{paused}={until}")
             return until_ns, until
@@ -93,7 +99,7 @@ class TakeWrite:
     def _bound_ns(self, charge: RateCharge) -> int:
         """The furthest ahead that full_at may lie for the charge to be granted."""
         room = charge.capacity - charge.leave - charge.amount
-        return self._now_ns + room * charge.interval_ns + self._request.wait_ns
+        return self._now_ns + room * charge.interval_ns + self._wait_ns
 
     def _running_or_full(self, charge: RateCharge, clock_ns: int, clock: str) -> None:
         write = self._write
@@ -141,19 +147,21 @@ class TakeWrite:
         write = self._write
         slots = write.name(SLOTS + charge.name)
         seen = None if self._image is None else self._image.slots.get(charge.name)
-        expires_ns = self._now_ns + charge.ttl_ns
-        mine = dict.fromkeys(slot_entries(self._request.lease_id, charge.amount), expires_ns)
+        mine = self._entries(charge.name)
         if seen is not None and charge.amount > most_entries:
             kept = {entry: at_ns for entry, at_ns in seen.items() if not self._lapsed(entry, at_ns)}
             fits = len(kept) + charge.amount + charge.leave <= charge.capacity
-            if fits and self._request.lease_id not in kept:
+            if fits and self._ids.isdisjoint(kept):
                 write.set(slots, write.value(lease_map(kept | mine)))
                 write.only_if(f"{slots}={write.value(lease_map(dict(seen)))}")
                 return
             seen = None  # a guess that is refused where it matters, and shows what is there
+        room = charge.capacity - charge.leave - charge.amount
         if seen is None:
             write.set(slots, write.value(lease_map(mine)))
             write.only_if(f"attribute_not_exists({slots})", exists=False)
+            if room < 0:
+                write.only_if(f"size({slots})<={write.number(room)}")
             return
         lapsed = [entry for entry, at_ns in seen.items() if at_ns <= self._now_ns and self._lapsed(entry, at_ns)]
         del lapsed[self._replaceable :]
@@ -163,22 +171,30 @@ class TakeWrite:
             write.only_if(f"{path}={write.number(seen[entry])}")
             if entry not in mine:
                 write.remove(path)
-        if self._request.lease_id not in lapsed:
-            own = write.entry(SLOTS + charge.name, self._request.lease_id)
+        for lease_id in sorted(self._ids.difference(lapsed)):
+            own = write.entry(SLOTS + charge.name, lease_id)
             write.only_if(f"attribute_not_exists({own})", exists=False)
-        expires = write.number(expires_ns)
-        for entry in mine:
-            write.set(write.entry(SLOTS + charge.name, entry), expires)
-        room = charge.capacity - charge.leave - charge.amount + len(lapsed)
-        write.only_if(f"size({slots})<={write.number(room)}")
+        for entry, expires_ns in mine.items():
+            write.set(write.entry(SLOTS + charge.name, entry), write.number(expires_ns))
+        write.only_if(f"size({slots})<={write.number(room + len(lapsed))}")
+
+    def _entries(self, name: str) -> dict[str, int]:
+        """The entries that the takes make of a limit, with their expiries."""
+        return {
+            entry: self._now_ns + charge.ttl_ns
+            for take in self._takes
+            for charge in take.parts[0].slots
+            if charge.name == name
+            for entry in slot_entries(take.lease_id, charge.amount)
+        }
 
     def _lapsed(self, entry: str, expires_ns: int) -> bool:
-        return lapsed_for(self._request.lease_id, entry, expires_ns, self._now_ns, self._max_skew_ns)
+        return lapsed_for(self._ids, entry, expires_ns, self._now_ns, self._max_skew_ns)
 
 
-def lapsed_for(lease_id: str, entry: str, expires_ns: int, now_ns: int, max_skew_ns: int) -> bool:
-    """Whether a lease may replace an entry: its own at its expiry, another's once every clock says it is over."""
-    own = entry_owner(entry) == lease_id
+def lapsed_for(ids: Collection[str], entry: str, expires_ns: int, now_ns: int, max_skew_ns: int) -> bool:
+    """Whether leases may replace an entry: their own at its expiry, another's once every clock says it is over."""
+    own = max_skew_ns and entry_owner(entry) in ids
     return expires_ns + (0 if own else max_skew_ns) <= now_ns
 
 

@@ -47,7 +47,7 @@ from sluice.core.requests import (
     Unreached,
 )
 from sluice.ports import Traits
-from sluice.stores.dynamodb import correcting, documents, filing, leases, listing, pausing, taking
+from sluice.stores.dynamodb import combining, correcting, documents, filing, leases, listing, pausing
 from sluice.stores.dynamodb.beliefs import Beliefs
 from sluice.stores.dynamodb.images import decode_bucket
 from sluice.stores.dynamodb.rounds import Bench, Work, run
@@ -87,13 +87,15 @@ class DynamoStore:
     # --- buckets ---
 
     async def take(self, requests: Sequence[Take], /) -> Sequence[Granted | Denied | Clash | Failure]:
-        return await self._each(requests, _key_of_take, taking.take)
+        bench = self._bench()
+        works = [combining.take_all(bench, key, some) for key, some in _by_bucket(requests, _key_of_take).items()]
+        return _in_order(await run(self._wire, works), len(requests))
 
     async def settle(self, requests: Sequence[Settle | GiveUp], /) -> Sequence[Settled | GaveUp | Failure]:
-        return await self._each(requests, _key_of, _settle_or_give_up)
+        return await self._each(requests, _settle_or_give_up)
 
     async def release(self, requests: Sequence[Release], /) -> Sequence[Released | Gone | Failure]:
-        return await self._each(requests, _key_of, leases.release)
+        return await self._each(requests, leases.release)
 
     async def renew(self, requests: Sequence[Renew], /) -> Sequence[Renewed | Gone | Failure]:
         bench = self._bench()
@@ -101,17 +103,17 @@ class DynamoStore:
         return _in_order(await run(self._wire, works), len(requests))
 
     async def reap(self, requests: Sequence[Reap], /) -> Sequence[Reaped | Failure]:
-        return await self._each(requests, _key_of, leases.reap)
+        return await self._each(requests, leases.reap)
 
     async def pause(self, requests: Sequence[Pause], /) -> Sequence[Paused | Failure]:
-        return await self._each(requests, _key_of, pausing.pause)
+        return await self._each(requests, pausing.pause)
 
     async def repair(self, requests: Sequence[Repair], /) -> Sequence[Repaired | Failure]:
-        return await self._each(requests, _key_of, pausing.repair)
+        return await self._each(requests, pausing.repair)
 
     async def fold(self, requests: Sequence[Fold], /) -> Sequence[Folded | Failure]:
         token = self._token
-        return await self._each(requests, _key_of, lambda bench, request: filing.fold(bench, request, token))
+        return await self._each(requests, lambda bench, request: filing.fold(bench, request, token))
 
     async def peek(self, requests: Sequence[Peek], /) -> Sequence[Peeked | Failure]:
         bench = self._bench()
@@ -127,14 +129,10 @@ class DynamoStore:
     def _bench(self) -> Bench:
         return Bench(self._table, self._beliefs, self._wire.now_ns(), self._max_skew_ns)
 
-    async def _each(
-        self, requests: Sequence[R], key_of: Callable[[R], BucketKey], work: Callable[[Bench, R], Work[T]]
-    ) -> list[Any]:
+    async def _each(self, requests: Sequence[R], work: Callable[[Bench, R], Work[T]]) -> list[Any]:
         """Answer requests: those on the same bucket in their order, different buckets side by side."""
         bench = self._bench()
-        if len(requests) == 1:
-            return await run(self._wire, [work(bench, requests[0])])
-        works = [_in_turn(bench, numbered, work) for numbered in _by_bucket(requests, key_of).values()]
+        works = [_in_turn(bench, numbered, work) for numbered in _by_bucket(requests, _key_of).values()]
         return _in_order(await run(self._wire, works), len(requests))
 
     # --- documents ---

@@ -12,6 +12,7 @@ and finds them; rates alone stay spent. A clock that is behind is denied more th
 what the next exact image clamps. The slots of others count until `max_skew` after their expiry.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -85,22 +86,22 @@ def take(bench: Bench, request: Take) -> Work[Outcome]:
 
 
 def _try(bench: Bench, request: Take, image: Bucket | None) -> TakeWrite:
-    return TakeWrite(request, request.parts[0], image, bench.now_ns, bench.max_skew_ns)
+    return TakeWrite((request,), request.parts[0], image, bench.now_ns, bench.max_skew_ns)
 
 
 def _decide(bench: Bench, request: Take, image: Bucket) -> tuple[Bucket, Granted | Denied | Clash]:
     """What the core says of an image, in which the slots of others live on until every clock says that they lapsed."""
-    (after,), outcome = core.take((aged(image, request.lease_id, bench.max_skew_ns),), request, bench.now_ns)
+    (after,), outcome = core.take((aged(image, {request.lease_id}, bench.max_skew_ns),), request, bench.now_ns)
     return after, outcome
 
 
-def aged(image: Bucket, lease_id: str, max_skew_ns: int) -> Bucket:
+def aged(image: Bucket, ids: Collection[str], max_skew_ns: int) -> Bucket:
     """An image in which the slots of others lapse as late as any clock may say."""
     if not max_skew_ns or not image.slots:
         return image
     slots = {
         name: {
-            entry: expires_ns if entry_owner(entry) == lease_id else expires_ns + max_skew_ns
+            entry: expires_ns if entry_owner(entry) in ids else expires_ns + max_skew_ns
             for entry, expires_ns in entries.items()
         }
         for name, entries in image.slots.items()
@@ -143,7 +144,7 @@ def _tidying(bench: Bench, request: Take, part: Part, image: Bucket) -> BucketWr
             lapsed = [
                 SlotEntry(charge.name, entry, at_ns)
                 for entry, at_ns in entries.items()
-                if lapsed_for(request.lease_id, entry, at_ns, bench.now_ns, bench.max_skew_ns)
+                if lapsed_for({request.lease_id}, entry, at_ns, bench.now_ns, bench.max_skew_ns)
             ]
             return removal(part.key, lapsed[:MAX_ENTRIES])
     return None
