@@ -1,6 +1,6 @@
 """Runs TLC on the models beside `proof/models/pom.xml`, whole or patched into one of their broken variants.
 
-A model is ``NAME.tla`` with ``NAME.cfg``, the sizes of a test run, and ``NAME.long.cfg``, those of `make prove`. What TLC
+A model is ``NAME.tla`` with ``NAME.cfg``, the sizes of a test run, and ``NAME.long.cfg``, those of a long one. What TLC
 finds is read from what it prints: the number of distinct states, and the first invariant that does not hold.
 """
 
