@@ -105,8 +105,8 @@ FLOW: Final = (
         "ends are not kept",
         "4: the end of a lease that could not be sent at once is forgotten",
         "flow/keeper.py",
-        "        if not work.done:\n            self._start()\n",
-        "        if not work.done:\n            self._ends.pop(id(work), None)\n",
+        "            self._home(work)\n        else:\n            self._start()\n",
+        "            self._home(work)\n        else:\n            self._ends.pop(id(work), None)\n",
     ),
     Mutant(
         "a give-back is sent twice",

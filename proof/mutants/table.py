@@ -17,8 +17,8 @@ def table(verdicts: Sequence[Verdict]) -> str:
     for verdict in verdicts:
         mutant = verdict.mutant
         seeds = str(verdict.seeds) if verdict.by_simulator else ""
-        caught = verdict.caught_by or "**nothing**"
-        lines.append(f"| {mutant.part} | {mutant.name} | {mutant.breaks} | {caught} | {seeds} |")
+        by = verdict.caught_by or "**nothing**"
+        lines.append(f"| {mutant.part} | {mutant.name} | {mutant.breaks} | {by} | {seeds} |")
     caught = [verdict for verdict in verdicts if verdict.caught_by]
     ours = [verdict for verdict in verdicts if verdict.mutant.part in {"core", "flow"}]
     simulated = sum(verdict.by_simulator for verdict in ours)

@@ -30,7 +30,7 @@ NO_BUG: Final = Mutant("no bug", "nothing", "", "", "")
 
 LAYERS: Final = {
     "core": ("tests/core",),
-    "flow": ("tests/flow", "tests/facade"),
+    "flow": ("tests/simulation/test_acceptance.py", "tests/flow", "tests/facade"),
     "stores/memory.py": ("tests/conformance/test_memory.py",),
     "stores/sqlite": ("tests/conformance/test_sqlite.py", "tests/sqlite/test_transactions.py"),
     "stores/dynamodb": ("tests/dynamodb",),

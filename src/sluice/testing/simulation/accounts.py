@@ -49,6 +49,7 @@ class Accounts:
         self._late: set[str] = set()
         self._leaving: dict[str, dict[Where, int]] = {}
         self._spent: dict[str, dict[Where, int]] = {}
+        self._on_its_way: set[str] = set()
         self._not_told: set[str] = set()
         self._used: dict[Where, int] = {}
         self._changed: dict[str, LimitsChanged] = {}
@@ -169,6 +170,7 @@ class Accounts:
         self._spent[record.lease] = totals
         balance = self._of(record.task)
         if balance.disturbed:
+            self._on_its_way.add(record.lease)
             return
         for where, total in totals.items():
             if balance.taken[where] != total:
@@ -196,7 +198,9 @@ class Accounts:
 
     def conclude(self, now_ns: int, alive: frozenset[str]) -> None:
         totals: dict[Where, int] = {}
-        for spent in self._spent.values():
+        for lease, spent in self._spent.items():
+            if lease in self._on_its_way and _owner(lease) not in alive:
+                continue  # its end may have died with its process
             for where, amount in spent.items():
                 totals[where] = totals.get(where, 0) + amount
         for where, total in totals.items():
@@ -206,5 +210,10 @@ class Accounts:
         for holders in self._slots.values():
             for lease in holders.holders:
                 late = lease in self._late or lease in self._not_told
-                if lease.partition("@")[2] in alive and not late and holders.held_by(lease, now_ns):
+                if _owner(lease) in alive and not late and holders.held_by(lease, now_ns):
                     raise Broken(4, f"{lease} holds {holders.name}, and nobody holds the lease any more")
+
+
+def _owner(lease: str) -> str:
+    """The process that a lease belongs to."""
+    return lease.partition("@")[2]
