@@ -12,8 +12,9 @@ import pytest
 
 from sluice import Limit, Sluice, StoreUnavailable
 from sluice.core.errors import ConfigError
+from sluice.stores.sqlite import Transaction
 from sluice.wires import sqlite_forks
-from tests.sqlite.kit import intact, locked, python, url_of
+from tests.sqlite.kit import blocking_store, intact, locked, look, python, run, take, taken, url_of
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
@@ -53,11 +54,15 @@ def test_parent_and_child_go_on_with_connections_of_their_own(tmp_path: Path) ->
 
 
 def test_no_connection_is_open_when_the_process_forks(tmp_path: Path) -> None:
-    with Sluice(url_of(tmp_path / "quota.db")) as sluice:
+    path = tmp_path / "quota.db"
+
+    def is_open() -> bool:
+        return any(opened.path == path for opened in sqlite_forks._opened)
+
+    with Sluice(url_of(path)) as sluice:
         sluice.set_limits("openai", [Limit("rpm", "100/hour")])
-        assert len(sqlite_forks._opened) >= 1
-        inherited = in_child(lambda: len(sqlite_forks._opened) == 0)
-        assert inherited == 0
+        assert is_open()
+        assert in_child(lambda: not is_open()) == 0
 
 
 def test_a_child_that_outlives_its_parent_keeps_its_data() -> None:
@@ -223,3 +228,29 @@ def test_a_fork_is_not_held_up_for_longer_than_a_timeout(tmp_path: Path) -> None
             assert in_child(lambda: True) == 0
             assert time.monotonic() - begun < 1.5
             waiting.join()
+
+
+def test_a_fork_out_of_a_transaction_is_refused_in_the_child_and_harms_no_parent(tmp_path: Path) -> None:
+    """A signal handler that forks comes at any moment, and can't wait for what it has interrupted."""
+    path = tmp_path / "quota.db"
+    store = blocking_store(path)
+    run(store.take([take("first")]))
+    refused: list[int] = []
+
+    def child() -> bool:
+        try:
+            run(blocking_store(path).take([take("child")]))
+        except ConfigError:
+            return True
+        return False
+
+    def forks(transaction: Transaction) -> object:
+        answer = transaction.decide([take("second")])
+        refused.append(in_child(child))
+        return answer
+
+    run(store._wire.write(forks))
+    assert refused == [0]
+    assert taken(look(store)) == 2
+    run(store.close())
+    assert intact(path)

@@ -253,8 +253,10 @@ class _Failing:
 
 def make_fail(store: SqliteStore, statement: str, error: BaseException, *, done: bool = False) -> None:
     opened = store._wire._database._opened  # type: ignore[attr-defined]
-    connection = _Failing(opened[0].connection, statement, error, done=done)
-    opened[0] = sqlite_forks.keep(connection, opened[0].path)  # type: ignore[arg-type]
+    whole = opened.pop()
+    connection = _Failing(whole.connection, statement, error, done=done)
+    opened.append(sqlite_forks.keep(connection, whole.path))  # type: ignore[arg-type]
+    sqlite_forks._opened.discard(whole)
 
 
 def sqlite_error(code: int) -> sqlite3.OperationalError:
@@ -403,3 +405,30 @@ def test_documents_written_together_are_one_transaction(store: SqliteStore) -> N
         "BEGIN IMMEDIATE",
         "COMMIT",
     ]
+
+
+@pytest.mark.parametrize(("statement", "answer"), [("UPDATE", Unreached), ("COMMIT", Unknown)])
+def test_what_a_signal_handler_raises_reaches_its_own_caller(
+    plain_store: SqliteStore, tmp_path: Path, statement: str, answer: type
+) -> None:
+    make_fail(plain_store, statement, TimeoutError("an alarm"), done=True)
+    raised: list[Exception] = []
+    answers: list[Any] = []
+
+    def ask(number: int) -> None:
+        try:
+            answers.extend(run(plain_store.take([take(f"lease {number}")])))
+        except TimeoutError as error:
+            raised.append(error)
+
+    with locked(tmp_path / "quota.db"):
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        while len(plain_store._wire._line.jobs) < len(threads):  # type: ignore[attr-defined]
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert len(raised) == 1
+    assert [type(one) for one in answers] == [answer] * 2
+    assert isinstance(run(plain_store.take([take("after")]))[0], Granted)

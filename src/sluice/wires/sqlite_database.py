@@ -25,7 +25,7 @@ from sluice.core.requests import Failure, Unknown, Unreached
 from sluice.ports import Clock
 from sluice.stores.sqlite.statements import MIGRATIONS
 from sluice.stores.sqlite.transaction import Transaction
-from sluice.wires.sqlite_failures import failure_of, is_busy
+from sluice.wires.sqlite_failures import Fate, failure_of, is_busy
 from sluice.wires.sqlite_forks import Opened, forking, keep, refuse_inherited
 from sluice.wires.sqlite_jobs import Job
 from sluice.wires.sqlite_place import Place
@@ -33,6 +33,9 @@ from sluice.wires.sqlite_schema import migrate, version_of
 
 GAP_NS: Final = 300_000
 """Between tries for a lock passes half of this to all of it, by chance."""
+
+FORK_PATIENCE_S: Final = 5.0
+"""How long a fork waits for the transaction that another thread is in."""
 
 BEGIN_WRITE: Final = "BEGIN IMMEDIATE"
 BEGIN_READ: Final = "BEGIN"
@@ -58,6 +61,7 @@ class Database:
         self._turn = threading.RLock()
         self._opened: list[Opened] = []
         self._in_transaction = False
+        self._turn_is_mine = False
         weakref.finalize(self, _close, self._opened)
         forking.watch(self)
 
@@ -68,7 +72,7 @@ class Database:
         raised again, after the jobs of others got their certainty.
         """
         batch: Sequence[Job] = ()
-        committing = False
+        fate: Fate = Unreached
         try:
             with self._turn:
                 self._in_transaction = True
@@ -76,21 +80,20 @@ class Database:
                     connection = self._begun(lead)
                     batch = gather()
                     answers = self._decide(connection, batch)
-                    committing = True
+                    fate = Unknown
                     connection.execute("COMMIT")
                 finally:
                     self._end()
         except sqlite3.Error as error:
-            return self._failed(error, batch or (lead,), committing=committing)
+            return _failed(batch or (lead,), error, self.place, fate)
         except ConfigError as error:
-            return self._refused(error, batch or (lead,))
+            return _refused(batch or (lead,), error)
         except _Broken as broken:
-            _answer_others(batch, broken.job, Unreached(f"it shared a transaction with what failed: {broken.error!r}"))
-            broken.job.fail(broken.error)
-            return batch
+            return _broke(batch, broken.job, broken.error, fate)
+        except Exception as error:  # noqa: BLE001 - a bug, or what a signal handler raised: it goes to a caller
+            return _broke(batch or (lead,), lead, error, fate)
         except BaseException:
-            why = "the transaction that it shared with others was interrupted"
-            _answer_others(batch, lead, Unknown(why) if committing else Unreached(why))
+            _answer_others(batch, lead, fate("the transaction that it shared with others was interrupted"))
             raise
         for job, answer in zip(batch, answers, strict=True):
             if isinstance(answer, ConfigError):
@@ -113,20 +116,6 @@ class Database:
                 raise _Broken(job, error) from error
         transaction.save()
         return answers
-
-    def _failed(self, error: sqlite3.Error, batch: Sequence[Job], *, committing: bool) -> Sequence[Job]:
-        try:
-            failure = failure_of(error, self.place, committing=committing)
-        except ConfigError as refused:
-            return self._refused(refused, batch)
-        for job in batch:
-            job.answer(failure)
-        return batch
-
-    def _refused(self, error: ConfigError, batch: Sequence[Job]) -> Sequence[Job]:
-        for job in batch:
-            job.fail(error)
-        return batch
 
     def close(self) -> None:
         """Let go of the file. It is opened again when it is needed again."""
@@ -168,13 +157,14 @@ class Database:
     # --- around a fork ---
 
     def before_fork(self) -> None:
-        """Wait for the turn and close. A fork from within a transaction, in a signal handler, can't be waited for."""
-        self._turn.acquire()
-        if not self._in_transaction:
+        """Wait for the turn and close. What hangs, or what this thread is in itself, stays open: a child is refused."""
+        self._turn_is_mine = self._turn.acquire(timeout=FORK_PATIENCE_S)
+        if self._turn_is_mine and not self._in_transaction:
             _close(self._opened)
 
     def after_fork_in_parent(self) -> None:
-        self._turn.release()
+        if self._turn_is_mine:
+            self._turn.release()
 
     def after_fork_in_child(self) -> None:
         self._turn = threading.RLock()
@@ -184,6 +174,28 @@ class Database:
 def _close(opened: list[Opened]) -> None:
     while opened:
         opened.pop().close()
+
+
+def _failed(batch: Sequence[Job], error: sqlite3.Error, place: Place, fate: Fate) -> Sequence[Job]:
+    try:
+        failure = failure_of(error, place, fate)
+    except ConfigError as refused:
+        return _refused(batch, refused)
+    for job in batch:
+        job.answer(failure)
+    return batch
+
+
+def _refused(batch: Sequence[Job], error: ConfigError) -> Sequence[Job]:
+    for job in batch:
+        job.fail(error)
+    return batch
+
+
+def _broke(batch: Sequence[Job], owner: Job, error: Exception, fate: Fate) -> Sequence[Job]:
+    _answer_others(batch, owner, fate(f"it shared a transaction with what failed: {error!r}"))
+    owner.fail(error)
+    return batch
 
 
 def _answer_others(batch: Sequence[Job], owner: Job, answer: Failure) -> None:

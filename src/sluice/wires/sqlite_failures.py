@@ -16,6 +16,8 @@ from sluice.core.errors import ConfigError
 from sluice.core.requests import Failure, Unknown, Unreached
 from sluice.wires.sqlite_place import Place
 
+Fate = type[Unreached] | type[Unknown]
+
 PRIMARY: Final = 0xFF
 """An extended code has the primary one in its lowest byte."""
 
@@ -33,8 +35,11 @@ def is_busy(error: sqlite3.Error) -> bool:
     return code_of(error) in BUSY
 
 
-def failure_of(error: sqlite3.Error, place: Place, *, committing: bool) -> Failure:
-    """The certainty that an error leaves; raises `ConfigError` if no retry cures it."""
+def failure_of(error: sqlite3.Error, place: Place, fate: Fate) -> Failure:
+    """The certainty that an error leaves; raises `ConfigError` if no retry cures it.
+
+    ``fate`` is what an error of unclear cause means: unreached before the commit was sent, unknown from then on.
+    """
     code, path = code_of(error), str(place.path)
     if code in BUSY:
         return Unreached(f"SQLite file {path!r} stayed locked by others for all of the timeout")
@@ -42,7 +47,7 @@ def failure_of(error: sqlite3.Error, place: Place, *, committing: bool) -> Failu
         return Unreached(f"the disk under SQLite file {path!r} is full; make room")
     if code in PASSING:
         why = f"SQLite file {path!r}: {error} ({getattr(error, 'sqlite_errorname', 'no code')})"
-        return Unknown(why) if committing else Unreached(why)
+        return fate(why)
     if code == sqlite3.SQLITE_CANTOPEN and _could_be_opened(place):
         return Unreached(f"SQLite file {path!r} can't be opened for now: {error}; are there too many open files?")
     raise ConfigError(f"SQLite file {path!r} {_why(code, place)} ({error})") from error
