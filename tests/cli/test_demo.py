@@ -1,11 +1,16 @@
 """The demo with real processes on a real file. What a verdict holds against a history is in test_verdict."""
 
+import fcntl
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -108,6 +113,39 @@ def test_an_interrupted_demo_leaves_no_process_and_no_file_behind(folder: Path, 
     _, errors = running.end()
     assert (running.process.returncode, errors) == (status, "")
     assert running.marked() == []
+
+
+def test_an_impatient_ctrl_c_does_not_disturb_the_cleaning_up(folder: Path) -> None:
+    running = Running(folder)
+    running.read_until("6 workers begin")
+    for _ in range(5):
+        running.process.send_signal(signal.SIGINT)
+        time.sleep(0.002)
+    _, errors = running.end()
+    assert (running.process.returncode, errors) == (130, "")
+    assert running.marked() == []
+
+
+def test_ctrl_c_on_the_live_screen_gives_the_terminal_back(tmp_path: Path) -> None:
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "sluice", "demo"]
+    process = subprocess.Popen(
+        command, env=environment, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+    )
+    os.close(terminal)
+    shown = b""
+    while b"6 workers begin" not in shown:
+        shown += os.read(screen, 65_536)
+    process.send_signal(signal.SIGINT)
+    with suppress(OSError):  # what reading says once nobody has the terminal any more
+        while more := os.read(screen, 65_536):
+            shown += more
+    os.close(screen)
+    assert process.wait(60) == 130
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l") > 0, "the cursor is hidden while drawing, not after"
+    assert b"Traceback" not in shown
 
 
 def test_a_demo_that_is_killed_itself_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     import argparse
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from sluice.cli.demo.screen import Screen
 
 BROKEN: Final = 1
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a demo."""
 
 
 def add(subjects: Any, _: argparse.ArgumentParser) -> None:
@@ -46,20 +49,34 @@ def show(scenario: Scenario, screen: Screen, worker: Sequence[str]) -> int:
     from sluice.cli.demo.play import play
 
     screen.introduce(scenario)
-    with _ended_by_sigterm():
+    with _ended_once():
         verdict = play(scenario, screen, worker)
     screen.conclude(verdict)
     return 0 if verdict.kept else BROKEN
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the demo like an exit, so that everything is cleaned up. Only the main thread can."""
+def _ended_once() -> Iterator[None]:
+    """Let SIGTERM end the demo as Ctrl-C does, and whatever comes after the first wait until everything is cleaned up.
+
+    Cleaning up kills, so it is quick. Only the main thread can set this.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    before = {number: signal.getsignal(number) for number in ENDING}
+
+    def end(number: int, _: object) -> NoReturn:
+        for other in ENDING:
+            signal.signal(other, signal.SIG_IGN)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
+
+    for number in ENDING:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
