@@ -143,7 +143,7 @@ def start(module: str, **order: Any) -> subprocess.Popen[str]:
 def python(code: str, *arguments: str, env: dict[str, str] | None = None, seconds: float = 60) -> str:
     """What a fresh interpreter prints; it must end well, and say nothing on stderr."""
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", code, *arguments],
+        [sys.executable, "-W", "error", "-c", code, *arguments],
         cwd=REPOSITORY,
         env={**os.environ, **(env or {})},
         capture_output=True,
