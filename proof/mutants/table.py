@@ -1,14 +1,12 @@
 """The table of planted bugs in docs/reliability.md: written by the command, between two marks."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
-from proof.mutants.trial import ROOT, Verdict
+from proof.mutants.trial import Verdict
+from proof.page import write_block
 
-PAGE: Final[Path] = ROOT / "docs" / "reliability.md"
-BEGINS: Final = "<!-- planted bugs: written by `python -m proof.mutants --write` -->"
-ENDS: Final = "<!-- end of the planted bugs -->"
+BLOCK: Final = "planted bugs"
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
@@ -30,10 +28,5 @@ def table(verdicts: Sequence[Verdict]) -> str:
 
 
 def write_table(verdicts: Sequence[Verdict]) -> None:
-    """Put the table where it belongs in the page."""
-    text = PAGE.read_text("utf-8")
-    before, begins, rest = text.partition(BEGINS)
-    _, ends, after = rest.partition(ENDS)
-    if not begins or not ends:
-        raise ValueError(f"{PAGE.name} has no place for the table: it belongs between {BEGINS!r} and {ENDS!r}")
-    PAGE.write_text(f"{before}{begins}\n{table(verdicts)}\n{ends}{after}", "utf-8")
+    """Put the table where it belongs in docs/reliability.md."""
+    write_block(BLOCK, table(verdicts))
