@@ -31,10 +31,10 @@ def scene(workers: int = 6) -> Scene:
     return made
 
 
-def lines(drawn: Scene, width: int = 80, events: int = 5) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, height=24, force_terminal=True, highlight=False)
+def lines(drawn: Scene, height: int = 24) -> list[str]:
+    console = Console(file=io.StringIO(), width=80, height=height, force_terminal=True, highlight=False)
     with console.capture() as captured:
-        console.print(picture(drawn, events))
+        console.print(picture(drawn, height))
     return [line.rstrip() for line in ESCAPE.sub("", captured.get()).splitlines()]
 
 
@@ -91,12 +91,17 @@ def test_every_line_fits_into_80_columns(workers: int) -> None:
     assert max(map(len, lines(drawn))) <= 80
 
 
-def test_with_six_workers_it_fits_into_24_lines() -> None:
-    drawn = scene()
-    drawn.events.extend(Event(1.0, f"event {number}") for number in range(20))
+@pytest.mark.parametrize("workers", [4, 6, 12])
+@pytest.mark.parametrize("height", [24, 40])
+def test_the_latest_events_are_always_on_the_screen(workers: int, height: int) -> None:
+    drawn = scene(workers)
+    drawn.events.extend(Event(1.0, f"event {number}") for number in range(40))
     introduced, cursor = 2, 1
-    assert introduced + len(lines(drawn)) + cursor <= 24
-    assert lines(drawn)[-1] == "  1.0 s  event 19"
+    shown = lines(drawn, height)
+    assert introduced + len(shown) + cursor <= height
+    assert shown[-5:] == [f"  1.0 s  event {number}" for number in range(35, 40)]
+    rows = [line for line in shown if line.startswith(" ■")]
+    assert len(rows) == (7 if (workers, height) == (12, 24) else workers)
 
 
 def test_nothing_jumps_when_numbers_grow() -> None:

@@ -1,7 +1,7 @@
 """The live screen, drawn with rich: limits as bars, slots with their holders, a row for each worker, the latest events.
 
-With six workers it fits into 24 lines of 80 characters; with more lines it shows more events. Every column has a width
-of its own, so that nothing jumps when a number grows.
+With six workers it fits into 24 lines of 80 characters; with more lines it shows more events, with fewer not all of the
+workers. Every column has a width of its own, so that nothing jumps when a number grows.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ class LiveScreen:
         return self
 
     def draw(self, scene: Scene) -> None:
-        lines = self._console.height - OTHER_LINES - len(scene.actors)
-        self._live.update(picture(scene, max(LEAST_EVENTS, lines)), refresh=True)
+        self._live.update(picture(scene, self._console.height), refresh=True)
 
     def tell(self, event: Event) -> None:
         """The next scene shows it."""
@@ -82,9 +81,11 @@ class LiveScreen:
         self._console.print(Text(verdict.sentence, style="bold green" if verdict.kept else "bold red"))
 
 
-def picture(scene: Scene, event_lines: int) -> RenderableType:
-    """The whole screen at a moment."""
-    return Group(_standing(scene), Text(), _workers(scene), Text(), *_events(scene, event_lines))
+def picture(scene: Scene, height: int) -> RenderableType:
+    """The whole screen at a moment, for so many lines."""
+    workers = max(1, min(len(scene.actors), height - OTHER_LINES - LEAST_EVENTS))
+    events = max(LEAST_EVENTS, height - OTHER_LINES - workers)
+    return Group(_standing(scene), Text(), _workers(scene, workers), Text(), *_events(scene, events))
 
 
 def _standing(scene: Scene) -> RenderableType:
@@ -135,11 +136,11 @@ def _fitting(texts: tuple[str, str], width: int) -> str:
     return next((text for text in texts if len(text) <= width), texts[-1]).center(width)
 
 
-def _workers(scene: Scene) -> RenderableType:
+def _workers(scene: Scene, rows: int) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     for head, justify, width in COLUMNS:
         table.add_column(head, justify="right" if justify == "right" else "left", width=width, no_wrap=True)
-    for actor in scene.actors.values():
+    for actor in list(scene.actors.values())[:rows]:
         table.add_row(*_worker(actor, scene.now_s))
     table.add_row("all", "", "", "", "", f"{scene.calls:,}", f"{scene.all_tokens:,}", "", style="bold")
     return table
