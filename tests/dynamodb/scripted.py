@@ -30,6 +30,9 @@ from sluice.wires.dynamodb.signing import Keys
 
 ENDED_WITHIN = 5.0
 
+PATIENCE = "10s"
+"""How long a wire waits, unless waiting is what a test is about: nothing here depends on how fast the machine is."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -285,7 +288,8 @@ def wired(
     resolve: Callable[[], Account] | None = None,
 ) -> Iterator[Wired]:
     """A wire to an endpoint, closed in the end; as somebody, unless an account is given."""
-    options = read_options(f"dynamodb://quota?endpoint={url}{query}")
+    patience = "".join(f"&{name}={PATIENCE}" for name in ("connect_timeout", "read_timeout") if name not in query)
+    options = read_options(f"dynamodb://quota?endpoint={url}{patience}{query}")
     somebody: Any = Somebody(url) if account is None else account
     made = Wired(kind, options, clock or SystemClock(), resolve or (lambda: somebody))
     try:

@@ -27,7 +27,7 @@ from sluice.wires.blocking.http import Connection
 from sluice.wires.dynamodb.account import Account
 from sluice.wires.dynamodb.options import read_options
 from sluice.wires.dynamodb.table import make_table
-from tests.dynamodb.scripted import Scripted, Somebody, close, get, hang, reply, together, wired, with_shutdown
+from tests.dynamodb.scripted import Scripted, Somebody, get, hang, reply, together, wired, with_shutdown
 
 
 def test_one_connection_serves_one_call_after_another(kind: str) -> None:
@@ -39,7 +39,7 @@ def test_one_connection_serves_one_call_after_another(kind: str) -> None:
 
 def test_calls_of_one_send_are_under_way_at_once_and_answered_in_order(kind: str) -> None:
     count = 12
-    with Scripted(otherwise=together(count)) as engine, wired(kind, engine.url, "&read_timeout=5s") as wire:
+    with Scripted(otherwise=together(count)) as engine, wired(kind, engine.url) as wire:
         for first in (0, 100):
             calls = [get(first + number) for number in range(count)]
             assert wire.send(*calls) == [Answered(call.body) for call in calls]
@@ -48,7 +48,7 @@ def test_calls_of_one_send_are_under_way_at_once_and_answered_in_order(kind: str
 
 def test_more_calls_than_connections_are_all_answered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking, "SIDE_BY_SIDE", 5)
-    with Scripted(otherwise=together(1)) as engine, wired(kind, engine.url, "&read_timeout=5s") as wire:
+    with Scripted(otherwise=together(1)) as engine, wired(kind, engine.url) as wire:
         calls = [get(number) for number in range(70)]
         assert wire.send(*calls) == [Answered(call.body) for call in calls]
 
@@ -56,9 +56,9 @@ def test_more_calls_than_connections_are_all_answered(kind: str, monkeypatch: py
 def test_several_that_hang_take_no_longer_than_one(kind: str) -> None:
     with Scripted(otherwise=hang) as engine, wired(kind, engine.url, "&read_timeout=200ms") as wire:
         begun = time.monotonic()
-        answers = wire.send(*[get(number) for number in range(20)])
+        answers = wire.send(*[get(number) for number in range(30)])
         assert all(isinstance(answer, Unknown) for answer in answers)
-        assert time.monotonic() - begun < 2, "20 time-outs one after another take 4 s"
+        assert time.monotonic() - begun < 5, "30 time-outs one after another take 6 s"
 
 
 def test_no_thread_is_started_and_the_caller_speaks_for_itself() -> None:
@@ -78,7 +78,7 @@ def test_no_thread_is_started_and_the_caller_speaks_for_itself() -> None:
 
 
 def test_threads_share_a_wire_and_each_gets_its_own_answers() -> None:
-    with Scripted(otherwise=together(1)) as engine, wired("blocking", engine.url, "&read_timeout=5s") as wire:
+    with Scripted(otherwise=together(1)) as engine, wired("blocking", engine.url) as wire:
 
         def ask(number: int) -> bool:
             calls = [get(1000 * number + each) for each in range(3)]
@@ -90,7 +90,7 @@ def test_threads_share_a_wire_and_each_gets_its_own_answers() -> None:
 
 
 def test_tasks_share_a_wire_and_each_gets_its_own_answers() -> None:
-    with Scripted(otherwise=together(1)) as engine, wired("asyncio", engine.url, "&read_timeout=5s") as wire:
+    with Scripted(otherwise=together(1)) as engine, wired("asyncio", engine.url) as wire:
 
         async def ask(number: int) -> bool:
             calls = [get(1000 * number + each) for each in range(3)]
@@ -128,7 +128,7 @@ def test_one_that_was_idle_for_long_is_not_used_again(monkeypatch: pytest.Monkey
 
 def test_idle_ones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking, "MAX_CONNECTIONS", 3)
-    with Scripted(otherwise=together(6)) as engine, wired("blocking", engine.url, "&read_timeout=5s") as wire:
+    with Scripted(otherwise=together(6)) as engine, wired("blocking", engine.url) as wire:
         calls = [get(number) for number in range(6)]
         wire.send(*calls)
         wire.send(*calls)
@@ -228,7 +228,7 @@ class Trusting(Somebody):
 
 
 def test_a_certificate_in_the_bundle_is_good(kind: str, secure: Scripted, certificate: Path) -> None:
-    with wired(kind, secure.url, "&connect_timeout=5s", account=Trusting(secure.url, certificate)) as wire:
+    with wired(kind, secure.url, account=Trusting(secure.url, certificate)) as wire:
         assert wire.send(get(1), get(2)) == [Answered({"value": 1}), Answered({"value": 2})]
         assert wire.one(get(3)) == Answered({"value": 3})
         assert secure.connections == 2
@@ -237,7 +237,7 @@ def test_a_certificate_in_the_bundle_is_good(kind: str, secure: Scripted, certif
 def test_another_certificate_is_a_clear_error(kind: str, secure: Scripted) -> None:
     account, says = Trusting(secure.url, None), r"certificate of localhost can't be verified.*AWS_CA_BUNDLE"
     with (
-        wired(kind, secure.url, "&connect_timeout=5s", account=account) as wire,
+        wired(kind, secure.url, account=account) as wire,
         pytest.raises(ConfigError, match=says),
     ):
         wire.one(get())
@@ -247,7 +247,7 @@ def test_another_certificate_is_a_clear_error(kind: str, secure: Scripted) -> No
 def test_a_certificate_of_another_host_is_a_clear_error(kind: str, secure: Scripted, certificate: Path) -> None:
     url = secure.url.replace("localhost", "127.0.0.1")
     account, says = Trusting(url, certificate), r"certificate of 127\.0\.0\.1 can't be verified"
-    with wired(kind, url, "&connect_timeout=5s", account=account) as wire, pytest.raises(ConfigError, match=says):
+    with wired(kind, url, account=account) as wire, pytest.raises(ConfigError, match=says):
         wire.one(get())
     assert not secure.requests
 
@@ -300,7 +300,7 @@ def forwarding(answer: bytes = b"HTTP/1.1 200 OK\r\n\r\n") -> Iterator[tuple[str
 def test_through_a_proxy_it_is_the_engine_that_is_verified(kind: str, secure: Scripted, certificate: Path) -> None:
     with forwarding() as (proxy, asked):
         account = Trusting(secure.url, certificate, proxy)
-        with wired(kind, secure.url, "&connect_timeout=5s", account=account) as wire:
+        with wired(kind, secure.url, account=account) as wire:
             assert wire.one(get(1)) == Answered({"value": 1})
         assert asked == [f"CONNECT {secure.url.removeprefix('https://')} HTTP/1.1"] or asked == [
             f"CONNECT {secure.url.removeprefix('https://')} HTTP/1.0"
@@ -382,10 +382,3 @@ def test_a_client_that_is_closed_leaves_nothing_open(table: str) -> None:
         sluice.acquire("openai").release()
     del sluice
     gc.collect()
-
-
-def test_no_answer_at_all_and_a_closed_connection_differ_in_nothing_but_the_reason(kind: str) -> None:
-    with Scripted(hang, close) as engine, wired(kind, engine.url, "&read_timeout=100ms") as wire:
-        answers = [wire.one(get()), wire.one(get())]
-        assert all(isinstance(answer, Unknown) for answer in answers)
-        assert answers[0] != answers[1]

@@ -9,7 +9,6 @@ after anything else it is closed. Two failures are told apart:
 """
 
 import http.client
-import select
 import socket
 import ssl
 import time
@@ -85,9 +84,14 @@ class Connection:
 
     def stale(self) -> bool:
         """Whether the other side has closed it, or sent what nobody asked for."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError:
+            return True
+        return True
 
     def close(self) -> None:
         self._socket.close()
