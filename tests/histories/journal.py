@@ -13,7 +13,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,8 @@ def now_ns() -> int:
 class Journal:
     """One process's records. It is also the clock of the store that is watched."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, after_reading: Callable[[], None] = lambda: None) -> None:
+        self._after_reading = after_reading
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._numbers = iter(range(1 << 62))
         self._lock = threading.Lock()
@@ -53,6 +54,7 @@ class Journal:
         """The `Clock` port."""
         read_ns = now_ns()
         self._note(("read", 0, read_ns, None))
+        self._after_reading()
         return read_ns
 
     def steady_ns(self) -> int:

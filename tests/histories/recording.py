@@ -1,6 +1,7 @@
 """Histories of the real store: processes on one file, some killed in the middle of a call, and what they wrote down."""
 
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -42,10 +43,15 @@ class Worker:
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """Kill it. Nothing that it sent is applied after this returns."""
         self.process.kill()
-        self.process.wait()
+        self.await_end()
+
+    def await_end(self) -> None:
+        """Wait until it is gone. Nothing that it sent is applied after this returns."""
+        status = self.process.wait(LONGEST_S)
         self.dead_ns = min(self.dead_ns, now_ns())
+        if status not in {0, -signal.SIGKILL}:
+            raise RuntimeError(f"a worker failed with {status}; its own message is above")
 
     def calls(self) -> list[Recorded]:
         return read_journal(self.journal, self.dead_ns)
@@ -65,29 +71,39 @@ class History:
 def record(
     folder: Path, seed: int, *, calls: int, kills: int, processes: int = PROCESSES, store: str = REAL
 ) -> History:
-    """Have processes make ``calls`` calls a thread, and kill so many of them, each of which another one replaces."""
+    """Have processes make ``calls`` calls a thread, and kill so many of them, each of which another one replaces.
+
+    As many again kill themselves beside them, where a kill from outside seldom hits: half of them right before a call
+    is decided, half right after it was applied.
+    """
     rng = random.Random(seed)
     with _workers() as workers:
         for number in range(processes + kills):
             workers.append(_start(folder, f"{seed}.{number}", calls, store))
+        doomed = [
+            _start(folder, f"{seed}.{doom}.{number}", calls, store, doom)
+            for number in range(kills // 2)
+            for doom in ("undecided", "applied")
+        ]
+        workers.extend(doomed)
         for worker in workers:
             worker.await_ready()
-        for worker in workers[:processes]:
+        for worker in (*workers[:processes], *doomed):
             worker.go()
         for killed in range(kills):
             time.sleep(rng.uniform(*GAP_S))
             alive = [worker for worker in workers[: processes + killed] if worker.process.poll() is None]
-            rng.choice(alive or workers).kill()
+            if alive:
+                rng.choice(alive).kill()
             workers[processes + killed].go()
         for worker in workers:
-            if worker.process.wait(LONGEST_S) and worker.dead_ns == NEVER_NS:
-                raise RuntimeError(f"a worker failed with {worker.process.returncode}; its own message is above")
+            worker.await_end()
         return History([call for worker in workers for call in worker.calls()])
 
 
-def _start(folder: Path, name: str, calls: int, store: str) -> Worker:
+def _start(folder: Path, name: str, calls: int, store: str, doom: str = "") -> Worker:
     journal = folder / f"journal-{name}"
-    arguments = (str(folder / "quota.db"), str(journal), name, str(calls), store)
+    arguments = (str(folder / "quota.db"), str(journal), name, str(calls), store, doom)
     command = [sys.executable, "-m", "tests.histories.worker", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return Worker(process, journal)
@@ -100,7 +116,8 @@ def _workers() -> Iterator[list[Worker]]:
         yield workers
     finally:
         for worker in workers:
-            worker.kill()
+            worker.process.kill()
+            worker.process.wait()
             for pipe in (worker.process.stdin, worker.process.stdout):
                 assert pipe is not None
                 pipe.close()

@@ -1,11 +1,13 @@
-"""One of the processes whose calls make a history: ``python -m tests.histories.worker FILE JOURNAL SEED CALLS STORE``.
+"""One of the processes whose calls make a history.
 
 Its threads send random requests to the store behind the `Store` port, one after another, and write down each. They
 share a few small buckets with all other processes, so most calls meet others half-way. It says "ready", and begins at
-"go".
+"go". If it is doomed, it kills itself in one of its calls: right before it is decided, or right after it was applied.
 """
 
+import os
 import random
+import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -29,8 +31,10 @@ from sluice.core.requests import (
     RateCharge,
     Reap,
     Release,
+    Released,
     Renew,
     Settle,
+    Settled,
     SlotsCharge,
     Take,
 )
@@ -43,6 +47,7 @@ THREADS: Final = 2
 PAIRS: Final = 3
 TTL_NS: Final = 15 * NS_PER_MS
 REMEMBERED: Final = 8
+DOOMED_CALLS: Final = (10, 60)
 TIMEOUT_NS: Final = 30 * NS_PER_SECOND
 
 
@@ -157,25 +162,47 @@ async def send(store: Store, request: BucketRequest) -> Any:
     return outcomes[0]
 
 
-def play(store: Store, journal: Journal, player: Player, calls: int) -> None:
+class Doom:
+    """Where a process kills itself, if it does, after some calls."""
+
+    def __init__(self, where: str, seed: str) -> None:
+        self._where = where
+        self._left = random.Random(seed).randrange(*DOOMED_CALLS)
+
+    def undecided(self) -> None:
+        self._comes_near("undecided")
+
+    def applied(self, outcome: Any) -> None:
+        if isinstance(outcome, Granted | Settled | Released):
+            self._comes_near("applied")
+
+    def _comes_near(self, where: str) -> None:
+        self._left -= where == self._where
+        if self._left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def play(store: Store, journal: Journal, player: Player, doom: Doom, calls: int) -> None:
     scope = BlockingScope(journal)
     for _ in range(calls):
         request = player.request()
         number = journal.made(request)
         outcome = scope.run(send(store, request))
+        doom.applied(outcome)
         journal.over(number, outcome)
         player.note(request, outcome)
 
 
-def main(file: str, journal_file: str, seed: str, calls: str, store_name: str) -> None:
-    journal = Journal(Path(journal_file))
+def main(file: str, journal_file: str, seed: str, calls: str, store_name: str, where_doomed: str) -> None:
+    doom = Doom(where_doomed, seed)
+    journal = Journal(Path(journal_file), doom.undecided)
     store = open_store(store_name, file, journal, TIMEOUT_NS)
     print("ready", flush=True)
     if sys.stdin.readline() != "go\n":
         return
     with ThreadPoolExecutor(THREADS) as threads:
         names = [f"{seed}.{number}" for number in range(THREADS)]
-        playing = [threads.submit(play, store, journal, Player(name, name), int(calls)) for name in names]
+        playing = [threads.submit(play, store, journal, Player(name, name), doom, int(calls)) for name in names]
     for player in playing:
         player.result()
 

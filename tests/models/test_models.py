@@ -13,6 +13,7 @@ STATES_AT_LEAST = 100_000
 def test_every_promise_of_the_model_holds_in_every_state(model: str, tmp_path: Path) -> None:
     found = check(model, tmp_path)
     assert found.violated is None, found.printed
+    assert found.whole, found.printed
     assert found.states >= STATES_AT_LEAST
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "proof" / "models"
@@ -42,9 +43,10 @@ class Broken:
 
 @dataclass(frozen=True)
 class Found:
-    """What TLC found: ``violated`` is None if the whole state space was searched and everything held."""
+    """What TLC found: ``violated`` is None if everything held that it came to; ``whole``: it came to everything."""
 
     states: int
+    whole: bool
     violated: str | None
     printed: str
 
@@ -67,9 +69,9 @@ def _jar() -> str:
 
 
 def check(
-    model: str, folder: Path, *, broken: Broken | None = None, sizes: str = "", timeout_s: float = MINUTES_AT_MOST * 60
+    model: str, folder: Path, *, broken: Broken | None = None, sizes: str = "", seconds: float = MINUTES_AT_MOST * 60
 ) -> Found:
-    """Search a model's state space, in an empty folder. ``sizes`` is "" or ".long"."""
+    """Search a model's state space for so long, in an empty folder. ``sizes`` is "" or ".long"."""
     text = (MODELS / f"{model}.tla").read_text("utf-8")
     (folder / f"{model}.tla").write_text(broken.patched(text) if broken else text, "utf-8")
     sizes_text = (MODELS / f"{model}{sizes}.cfg").read_text("utf-8")
@@ -78,8 +80,15 @@ def check(
         *("java", "-Xmx2g", *(SMALL if broken else LARGE), f"-Djava.io.tmpdir={folder}", "-cp", _jar(), "tlc2.TLC"),
         *("-workers", "1" if broken else "auto", "-metadir", str(folder / "states"), f"{model}.tla"),
     ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout_s)
-    return _read(done.stdout + done.stderr)
+    with subprocess.Popen(command, cwd=folder, stdout=PIPE, stderr=STDOUT, text=True) as search:
+        in_time = True
+        try:
+            printed, _ = search.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            in_time = False
+            search.kill()
+            printed, _ = search.communicate()
+    return _read(printed, in_time=in_time)
 
 
 def _asking_only(invariant: str, sizes: str) -> str:
@@ -90,15 +99,14 @@ def _asking_only(invariant: str, sizes: str) -> str:
     return sizes.replace(listed[0], f"INVARIANTS\n    {invariant}\n")
 
 
-def _read(printed: str) -> Found:
+def _read(printed: str, *, in_time: bool) -> Found:
     violated = re.search(r"^Error: Invariant (\w+) is violated", printed, re.MULTILINE)
-    counted = re.findall(
-        r"^[\d,]+ states generated, ([\d,]+) distinct states found, 0 states left", printed, re.MULTILINE
-    )
-    finished = "Model checking completed. No error has been found." in printed and counted
-    if not violated and not finished:
+    counted = re.findall(r"([\d,]+) distinct states found", printed)
+    whole = "Model checking completed. No error has been found." in printed and ", 0 states left on queue." in printed
+    if in_time and not violated and not whole:
         raise RuntimeError(f"TLC came to no verdict:\n{printed}")
-    return Found(int(counted[-1].replace(",", "")) if counted else 0, violated[1] if violated else None, printed)
+    states = int(counted[-1].replace(",", "")) if counted else 0
+    return Found(states, whole, violated[1] if violated else None, printed)
 
 
 def story(printed: str) -> str:
