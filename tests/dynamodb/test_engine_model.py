@@ -18,8 +18,8 @@ import pytest
 from sluice.stores.dynamodb.table import definition
 from sluice.stores.dynamodb.wire import Answered, Call, ConditionFailed, Operation
 from sluice.testing.dynamodb import LocalEngine
-from sluice.testing.dynamodb.expressions import Invalid, Unmodelled
 from sluice.testing.dynamodb.model import Engine
+from sluice.testing.dynamodb.tree import Invalid, Unmodelled
 from tests.dynamodb.plain import Plain
 
 CASES = 3_000

@@ -8,6 +8,7 @@ how far the clocks of a run are apart; it is never more than the store's ``max_s
              With clocks that agree this is promise 1 as it stands
     slots    a bucket never holds more leases than its capacity; whoever acts on holding one has its entry there; an
              entry of another's goes only ``max_skew`` after its expiry, by the clock of who removes it
+    writes   move each rate by what its request charges, and by nothing else: no write undoes another's
     denials  are the arithmetic of the image that came back with them, and take nothing
     books    what is told, kept, settled and counted agrees with what the table did, to the token, as for any store
 
@@ -17,12 +18,14 @@ Nothing here uses `sluice.core` to decide; images are read as the store reads th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
-from sluice.core.bucket import Bucket
+from sluice.core.bucket import Bucket, RateState
 from sluice.core.names import entry_owner
 from sluice.core.requests import Denied, RateCharge, Take
-from sluice.testing.dynamodb.ledger import Grant, Ledger, waits_ns
+from sluice.stores.dynamodb.charging import SLACK
+from sluice.testing.dynamodb.ledger import Grant, Ledger, tokens_of, waits_ns
 from sluice.testing.simulation.accounts import Accounts
 from sluice.testing.simulation.history import (
     GHOST,
@@ -116,6 +119,10 @@ class Claims:
 
     def granted(self, change: Change, grant: Grant) -> None:
         """A take was applied, to be counted at this turn."""
+        lease = change.request.lease_id
+        for limit, entries in change.before.slots.items():
+            if any(entry_owner(entry) == lease and at > change.now_ns for entry, at in entries.items()):
+                raise Broken(4, f"{lease} holds {limit} of {change.bucket}, and took it once more")
         for charge in change.request.parts[0].charges:
             if isinstance(charge, RateCharge):
                 where = (change.bucket, charge.name)
@@ -125,6 +132,24 @@ class Claims:
                 held = len(change.after.slots[charge.name])
                 raise Broken(4, f"{held} hold {charge.name} of {change.bucket}, capacity {charge.capacity}")
         self.removed(change)
+
+    def moved(self, change: Change) -> None:
+        """Each rate of the bucket has moved by what the request charges it, and by no other's doing."""
+        clock_ns = max(change.now_ns, change.before.paused_until_ns)
+        due = tokens_of(change.request)
+        for limit, after in change.after.rates.items():
+            before = change.before.rates.get(limit, RateState(clock_ns, after.interval_ns))
+            if before.interval_ns != after.interval_ns:
+                continue  # counted anew in another interval
+            tokens = due.get(limit, 0)
+            if tokens > 0:
+                least_ns = max(before.full_at_ns, clock_ns) + tokens * after.interval_ns
+                most_ns = least_ns + (SLACK * tokens * after.interval_ns if isinstance(change.request, Take) else 0)
+            else:
+                least_ns = most_ns = before.full_at_ns + tokens * after.interval_ns
+            if not least_ns <= after.full_at_ns <= most_ns:
+                by = Fraction(after.full_at_ns - before.full_at_ns, after.interval_ns)
+                raise Broken(1, f"{change.bucket} {limit} was charged {tokens}, and moved by {by} tokens")
 
     def removed(self, change: Change) -> None:
         """Slots may have been tidied away: none of another's before its time."""
@@ -160,9 +185,15 @@ class Claims:
         if ledger is not None:
             ledger.give_up(lease)
 
-    def paused(self, bucket: str, from_ns: int, shift_ns: int) -> None:
-        for (name, _), ledger in self._ledgers.items():
-            if name == bucket:
+    def paused(self, change: Change, from_ns: int) -> None:
+        """A bucket's clock stands still: every rate that runs must be shifted, and the turns with it."""
+        shift_ns = change.after.paused_total_ns - change.before.paused_total_ns
+        clock_ns = max(change.now_ns, change.before.paused_until_ns)
+        for limit, before in change.before.rates.items():
+            if change.after.rates[limit].full_at_ns < max(before.full_at_ns, clock_ns) + shift_ns:
+                raise Broken(1, f"{change.bucket} was paused, and {limit} was not")
+        for (bucket, _), ledger in self._ledgers.items():
+            if bucket == change.bucket:
                 ledger.pause(from_ns, shift_ns)
 
     # --- what clients are told ---

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.testing.dynamodb.expressions import (
+from sluice.testing.dynamodb.items import Attr, Item, Placeholders
+from sluice.testing.dynamodb.tree import (
     Attribute,
     BeginsWith,
     Between,
@@ -25,7 +26,6 @@ from sluice.testing.dynamodb.expressions import (
     Test,
     Value,
 )
-from sluice.testing.dynamodb.items import Attr, Item, Placeholders
 
 
 def holds(condition: Condition | None, item: Item, given: Placeholders) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sluice.testing.dynamodb.expressions import Invalid, Path, Unmodelled
+from sluice.testing.dynamodb.tree import Invalid, Path, Unmodelled
 
 MAX_ITEM_BYTES: Final = 400 * 1024
 MAX_DIGITS: Final = 38

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sluice.core.bucket import Bucket, RateState
 from sluice.core.names import entry_owner
-from sluice.core.requests import RateCharge, SlotsCharge, Take
+from sluice.core.requests import GiveUp, RateCharge, Release, Settle, SlotsCharge, Take
 from sluice.testing.simulation.model import Broken
 
 MAX_GRANTS = 500
@@ -113,3 +113,15 @@ def _slots_wait_ns(entries: Mapping[str, int], charge: SlotsCharge, lease: str, 
     live = [end for end in ends if end > now_ns]
     missing = len(live) + charge.amount + charge.leave - charge.capacity
     return live[min(missing, len(live)) - 1] - now_ns if missing > 0 else 0
+
+
+def tokens_of(request: Take | Settle | Release | GiveUp) -> Mapping[str, int]:
+    """What a request charges each rate of its bucket: above 0 taken or owed, below given back."""
+    if isinstance(request, Take):
+        return {charge.name: charge.amount for charge in request.parts[0].rates}
+    if isinstance(request, GiveUp):
+        return {request.name: -request.amount}
+    tokens: dict[str, int] = {}
+    for delta in request.deltas:
+        tokens[delta.name] = tokens.get(delta.name, 0) + delta.tokens
+    return tokens

@@ -15,28 +15,25 @@ time to live, streams, read units, and the words of error messages. A request th
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sluice.core.errors import ConfigError
 from sluice.core.requests import Failure
 from sluice.stores.dynamodb.wire import Answered, Call, ConditionFailed, Operation, Reply
 from sluice.testing.dynamodb.conditions import holds
-from sluice.testing.dynamodb.expressions import Condition, Invalid, Unmodelled, Update, condition, update
-from sluice.testing.dynamodb.items import MAX_ITEM_BYTES, Item, Placeholders, checked, size_of
-from sluice.testing.dynamodb.updates import check_update, updated
+from sluice.testing.dynamodb.expressions import condition
+from sluice.testing.dynamodb.indexes import Index
+from sluice.testing.dynamodb.items import Item, Placeholders, size_of
+from sluice.testing.dynamodb.judging import PART, Body, Judge, Write
+from sluice.testing.dynamodb.tree import Invalid, Unmodelled
 
-MAX_KEY_BYTES: Final = 2_048
-MAX_SORT_KEY_BYTES: Final = 1_024
 MAX_BATCH_GET: Final = 100
 MAX_TRANSACTION: Final = 100
 WRITE_UNIT_BYTES: Final = 1_024
 TOKEN_LIVES_NS: Final = 600 * 1_000_000_000
 """How long the engine remembers the token of a transaction."""
-
-Body = Mapping[str, Any]
 
 
 class _Refused(Exception):
@@ -45,40 +42,6 @@ class _Refused(Exception):
     def __init__(self, refusal: ConditionFailed) -> None:
         super().__init__()
         self.refusal = refusal
-
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """What one write would do to one item, if its condition held."""
-
-    key: str
-    before: Item | None
-    after: Item | None
-    held: bool
-    seen: Item | None
-
-
-@dataclass
-class _Index:
-    """An index of keys, and what has not reached it yet."""
-
-    attribute: str
-    entries: dict[str, str] = field(default_factory=dict)
-    coming: deque[tuple[int, str, str | None]] = field(default_factory=deque)
-
-    def follow(self, key: str, value: str | None, at_ns: int) -> None:
-        """Have a change arrive at a time; changes never overtake each other."""
-        self.coming.append((max(at_ns, self.coming[-1][0] if self.coming else 0), key, value))
-
-    def as_of(self, now_ns: int) -> Mapping[str, str]:
-        """What the index shows: the value of its attribute by item."""
-        while self.coming and self.coming[0][0] <= now_ns:
-            _, key, value = self.coming.popleft()
-            if value is None:
-                self.entries.pop(key, None)
-            else:
-                self.entries[key] = value
-        return self.entries
 
 
 class Engine:
@@ -100,9 +63,10 @@ class Engine:
         self._now_ns = now_ns
         self.index_lag_ns = index_lag_ns
         self._indexes = {
-            index["IndexName"]: _Index(index["KeySchema"][0]["AttributeName"])
+            index["IndexName"]: Index(index["KeySchema"][0]["AttributeName"])
             for index in definition.get("GlobalSecondaryIndexes", ())
         }
+        self._judge = Judge(self.table, self.key, self.items, self._indexes.values())
         self._tokens: dict[str, tuple[int, Body]] = {}
         self._done: Mapping[Operation, Callable[[Body], dict[str, Any]]] = {
             Operation.UPDATE_ITEM: self._update_item,
@@ -121,108 +85,33 @@ class Engine:
         except _Refused as refused:
             return refused.refusal
 
-    def _known(self, body: Body, fields: frozenset[str] | set[str]) -> None:
-        unknown = body.keys() - fields
-        if unknown:
-            raise Unmodelled(f"nothing is known of {sorted(unknown)}")
-        if "TableName" in fields and body["TableName"] != self.table:
-            raise Unmodelled(f"another table: {body['TableName']}")
-
     # --- writing one item ---
 
     def _update_item(self, body: Body) -> dict[str, Any]:
-        self._known(body, {*_WRITE, "UpdateExpression", "ReturnValues"})
-        write = self._update(body)
+        self._judge.known(body, {*_WRITE, "UpdateExpression", "ReturnValues"})
+        write = self._judge.update(body)
         return self._one(body, write, _wanted(body, {"NONE": None, "ALL_OLD": write.before, "ALL_NEW": write.after}))
 
     def _delete_item(self, body: Body) -> dict[str, Any]:
-        self._known(body, {*_WRITE, "ReturnValues"})
-        write = self._delete(body)
+        self._judge.known(body, {*_WRITE, "ReturnValues"})
+        write = self._judge.delete(body)
         return self._one(body, write, _wanted(body, {"NONE": None, "ALL_OLD": write.before}))
 
-    def _one(self, body: Body, write: _Write, wanted: Item | None) -> dict[str, Any]:
+    def _one(self, body: Body, write: Write, wanted: Item | None) -> dict[str, Any]:
         if not write.held:
             self.write_units += _units(write.before)
             raise _Refused(ConditionFailed(write.seen))
         reply: dict[str, Any] = {"Attributes": wanted} if wanted else {}
         return reply | self._spent(body, self._applied([write]), each=1)
 
-    def _update(self, body: Body) -> _Write:
-        change = update(body["UpdateExpression"]) if "UpdateExpression" in body else None
-        test, given = self._condition(body, change)
-        key, before = self._at(body)
-        if change is not None:
-            check_update(change, self.key, given)
-        if not holds(test, before or {}, given):
-            return self._refusal(body, key, before)
-        after = before or {self.key: {"S": key}}
-        if change is not None:
-            after = updated(change, after, given)
-        return self._judged(key, before, after)
-
-    def _put(self, body: Body) -> _Write:
-        test, given = self._condition(body)
-        item = {name: checked(value) for name, value in body["Item"].items()}
-        key = self._key_of(item)
-        before = self.items.get(key)
-        if not holds(test, before or {}, given):
-            return self._refusal(body, key, before)
-        return self._judged(key, before, item)
-
-    def _delete(self, body: Body) -> _Write:
-        test, given = self._condition(body)
-        key, before = self._at(body)
-        if not holds(test, before or {}, given):
-            return self._refusal(body, key, before)
-        return _Write(key, before, None, held=True, seen=None)
-
-    def _check(self, body: Body) -> _Write:
-        test, given = self._condition(body)
-        key, before = self._at(body)
-        if not holds(test, before or {}, given):
-            return self._refusal(body, key, before)
-        return _Write(key, before, before, held=True, seen=None)
-
-    def _condition(self, body: Body, change: Update | None = None) -> tuple[Condition | None, Placeholders]:
-        test = condition(body["ConditionExpression"]) if "ConditionExpression" in body else None
-        given = Placeholders.of(body, [said.mentions for said in (test, change) if said is not None])
-        return test, given
-
-    def _refusal(self, body: Body, key: str, before: Item | None) -> _Write:
-        wanted = body.get("ReturnValuesOnConditionCheckFailure", "NONE")
-        if wanted not in {"NONE", "ALL_OLD"}:
-            raise Invalid(f"a refusal can't return {wanted}")
-        return _Write(key, before, before, held=False, seen=before if wanted == "ALL_OLD" else None)
-
-    def _judged(self, key: str, before: Item | None, after: Item) -> _Write:
-        if size_of(after) > MAX_ITEM_BYTES:
-            raise Invalid(f"the item would have {size_of(after)} bytes; {MAX_ITEM_BYTES} are allowed")
-        for index in self._indexes.values():
-            _sorted_by(index, after)
-        return _Write(key, before, after, held=True, seen=None)
-
-    def _at(self, body: Body) -> tuple[str, Item | None]:
-        key = self._key_of(body["Key"])
-        if len(body["Key"]) != 1:
-            raise Invalid("a key has just its own attributes")
-        return key, self.items.get(key)
-
-    def _key_of(self, attributes: Item) -> str:
-        value = attributes.get(self.key, {})
-        if "S" not in value or not value["S"] or len(value["S"].encode()) > MAX_KEY_BYTES:
-            raise Invalid(f"a key is a text of 1 to {MAX_KEY_BYTES} bytes")
-        if self._indexes and len(value["S"].encode()) > MAX_SORT_KEY_BYTES:
-            raise Invalid(f"what an index is sorted by has at most {MAX_SORT_KEY_BYTES} bytes")
-        return str(value["S"])
-
-    def _applied(self, writes: Sequence[_Write]) -> dict[str, int]:
+    def _applied(self, writes: Sequence[Write]) -> dict[str, int]:
         """Store what was decided; the units by index, and by the table under no name."""
         units = Counter({"": 0})
         now_ns = self._now_ns()
         for write in writes:
             units[""] += max(_units(write.before), _units(write.after))
             for name, index in self._indexes.items():
-                old, new = (None if item is None else _sorted_by(index, item) for item in (write.before, write.after))
+                old, new = (None if item is None else index.listed(item) for item in (write.before, write.after))
                 if old != new:
                     units[name] += (old is not None) + (new is not None)
                     index.follow(write.key, new, now_ns + self.index_lag_ns())
@@ -247,7 +136,7 @@ class Engine:
     # --- writing several ---
 
     def _transact_write_items(self, body: Body) -> dict[str, Any]:
-        self._known(body, {"TransactItems", "ClientRequestToken", "ReturnConsumedCapacity"})
+        self._judge.known(body, {"TransactItems", "ClientRequestToken", "ReturnConsumedCapacity"})
         items: Sequence[Body] = body["TransactItems"]
         if not 1 <= len(items) <= MAX_TRANSACTION:
             raise Invalid(f"a transaction has 1 to {MAX_TRANSACTION} items")
@@ -265,21 +154,21 @@ class Engine:
             self._tokens[body["ClientRequestToken"]] = (self._now_ns(), body)
         return {name: [told] for name, told in spent.items()}
 
-    def _part(self, item: Body) -> _Write:
+    def _part(self, item: Body) -> Write:
         ((verb, body),) = item.items()
         match verb:
             case "ConditionCheck":
-                self._known(body, _PART)
-                return self._check(body)
+                self._judge.known(body, PART)
+                return self._judge.check(body)
             case "Update":
-                self._known(body, {*_PART, "UpdateExpression"})
-                return self._update(body)
+                self._judge.known(body, {*PART, "UpdateExpression"})
+                return self._judge.update(body)
             case "Delete":
-                self._known(body, _PART)
-                return self._delete(body)
+                self._judge.known(body, PART)
+                return self._judge.delete(body)
             case "Put":
-                self._known(body, (_PART - {"Key"}) | {"Item"})
-                return self._put(body)
+                self._judge.known(body, (PART - {"Key"}) | {"Item"})
+                return self._judge.put(body)
         raise Invalid(f"a transaction can't {verb}")
 
     def _repeated(self, body: Body) -> bool:
@@ -297,17 +186,17 @@ class Engine:
     # --- reading ---
 
     def _get_item(self, body: Body) -> dict[str, Any]:
-        self._known(body, {"TableName", "Key", "ConsistentRead", "ReturnConsumedCapacity"})
-        _, item = self._at(body)
+        self._judge.known(body, {"TableName", "Key", "ConsistentRead", "ReturnConsumedCapacity"})
+        _, item = self._judge.at(body)
         return {} if item is None else {"Item": item}
 
     def _batch_get_item(self, body: Body) -> dict[str, Any]:
-        self._known(body, {"RequestItems", "ReturnConsumedCapacity"})
+        self._judge.known(body, {"RequestItems", "ReturnConsumedCapacity"})
         ((table, asked),) = body["RequestItems"].items()
         if table != self.table:
             raise Unmodelled(f"another table: {table}")
-        self._known(asked, {"Keys", "ConsistentRead"})
-        keys = [self._key_of(key) for key in asked["Keys"]]
+        self._judge.known(asked, {"Keys", "ConsistentRead"})
+        keys = [self._judge.key_of(key) for key in asked["Keys"]]
         if not 1 <= len(keys) <= MAX_BATCH_GET:
             raise Invalid(f"a batch has 1 to {MAX_BATCH_GET} keys")
         if len(set(keys)) < len(keys):
@@ -315,7 +204,7 @@ class Engine:
         return {"Responses": {table: [self.items[key] for key in keys if key in self.items]}, "UnprocessedKeys": {}}
 
     def _query(self, body: Body) -> dict[str, Any]:
-        self._known(body, _QUERY)
+        self._judge.known(body, _QUERY)
         if "IndexName" not in body:
             raise Unmodelled("a query on the table itself")
         if body.get("ConsistentRead"):
@@ -329,7 +218,7 @@ class Engine:
             if holds(test, entry, given):
                 insort(entries, (key.encode(), entry), key=lambda found: found[0])
         if "ExclusiveStartKey" in body:
-            after = self._key_of(body["ExclusiveStartKey"]).encode()
+            after = self._judge.key_of(body["ExclusiveStartKey"]).encode()
             entries = [found for found in entries if found[0] > after]
         limit = body.get("Limit", len(entries) + 1)
         page = [entry for _, entry in entries[:limit]]
@@ -368,17 +257,7 @@ def decided(engine: Engine, call: Call) -> Reply:
         raise ConfigError(f"DynamoDB refuses {call.operation}: {error}\n{call.body}") from error
 
 
-_PART: Final = frozenset(
-    {
-        "TableName",
-        "Key",
-        "ConditionExpression",
-        "ExpressionAttributeNames",
-        "ExpressionAttributeValues",
-        "ReturnValuesOnConditionCheckFailure",
-    }
-)
-_WRITE: Final = _PART | {"ReturnConsumedCapacity"}
+_WRITE: Final = PART | {"ReturnConsumedCapacity"}
 _QUERY: Final = frozenset(
     {
         "TableName",
@@ -403,13 +282,3 @@ def _wanted(body: Body, choices: Mapping[str, Item | None]) -> Item | None:
 
 def _units(item: Item | None) -> int:
     return 1 if item is None else max(1, -(-size_of(item) // WRITE_UNIT_BYTES))
-
-
-def _sorted_by(index: _Index, item: Item) -> str | None:
-    """What an item is listed under in an index, None if it isn't."""
-    value = item.get(index.attribute)
-    if value is None:
-        return None
-    if "S" not in value or not value["S"]:
-        raise Invalid(f"what an index is sorted by is a text: {index.attribute}")
-    return str(value["S"])

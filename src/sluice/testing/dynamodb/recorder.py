@@ -79,12 +79,16 @@ class Recorder:
         requests = [request for request in sent.requests if _item(request) == key]
         if not requests:
             return decided(self._table, call)
+        if len(requests) > 1 and sent.verb != "renew":
+            raise TypeError(f"several requests on one bucket in one list are not told apart here: {requests}")
         before = decode_bucket(self._table.items.get(key))
         reply = decided(self._table, call)
         after = sent.seen[key] = decode_bucket(self._table.items.get(key))
         for request in requests if isinstance(reply, Answered) else ():
             change = Change(bucket_name(_key(request)), request, before, after, sent.now_ns)
             answer = self._answer(sent, task, change)
+            if isinstance(answer, Granted | Settled | Released | GaveUp):
+                self._claims.moved(change)
             if answer is not None:
                 sent.applied[key] = sent.applied.get(key, 0) + 1
                 self._note(task, request, answer)
@@ -115,8 +119,7 @@ class Recorder:
                 claims.removed(change)
                 return Reaped(now_ns, _gone(change))
             case Pause():
-                from_ns = sent.true_ns(max(now_ns, change.before.paused_until_ns))
-                claims.paused(change.bucket, from_ns, change.after.paused_total_ns - change.before.paused_total_ns)
+                claims.paused(change, sent.true_ns(max(now_ns, change.before.paused_until_ns)))
                 return Paused(now_ns, change.after.paused_until_ns)
         return None
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from sluice.testing.dynamodb.expressions import (
+from sluice.testing.dynamodb.items import Attr, Item, Placeholders, in_range, whole
+from sluice.testing.dynamodb.tree import (
     Assigned,
     Attribute,
     IfNotExists,
@@ -19,7 +20,6 @@ from sluice.testing.dynamodb.expressions import (
     Update,
     Value,
 )
-from sluice.testing.dynamodb.items import Attr, Item, Placeholders, in_range, whole
 
 
 def check_update(update: Update, key: str, given: Placeholders) -> None:
