@@ -129,10 +129,12 @@ def compare_blocking(endpoint: str, rounds: int, calls: int) -> tuple[float, flo
     from sluice.wires.blocking.dynamodb import BlockingWire
     from sluice.wires.blocking.scope import BlockingScope
     from sluice.wires.clock import SystemClock
+    from sluice.wires.dynamodb.opening import Resolution
     from sluice.wires.dynamodb.options import read_options
     from sluice.wires.dynamodb.skew import EngineClock
 
-    wire = BlockingWire(read_options(f"dynamodb://quota?endpoint={endpoint}"), EngineClock(SystemClock(), print))
+    options = read_options(f"dynamodb://quota?endpoint={endpoint}")
+    wire = BlockingWire(options, EngineClock(SystemClock()), Resolution(options).account)
     theirs = boto3.client("dynamodb", endpoint_url=endpoint, config=Config(retries={"max_attempts": 0}))
     scope = BlockingScope(SystemClock())
     call = [Call(Operation.UPDATE_ITEM, BODY)]
@@ -156,10 +158,12 @@ async def compare_asyncio(endpoint: str, rounds: int, calls: int, tasks: int) ->
     from sluice.stores.dynamodb.wire import Call, Operation
     from sluice.wires.aio.dynamodb import AioWire
     from sluice.wires.clock import SystemClock
+    from sluice.wires.dynamodb.opening import Resolution
     from sluice.wires.dynamodb.options import read_options
     from sluice.wires.dynamodb.skew import EngineClock
 
-    wire = AioWire(read_options(f"dynamodb://quota?endpoint={endpoint}"), EngineClock(SystemClock(), print))
+    options = read_options(f"dynamodb://quota?endpoint={endpoint}")
+    wire = AioWire(options, EngineClock(SystemClock()), Resolution(options).account)
     call = [Call(Operation.UPDATE_ITEM, BODY)]
     config = Config(retries={"max_attempts": 0}, max_pool_connections=64)
     async with get_session().create_client("dynamodb", endpoint_url=endpoint, config=config) as theirs:
