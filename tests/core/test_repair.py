@@ -1,92 +1,76 @@
-"""Repair: what a clock far ahead has left in a bucket is taken back, and nothing else."""
+"""Repair: what a clock far ahead has left in a bucket is taken back, and what is right is left alone."""
 
-from dataclasses import replace
+import pytest
 
-from sluice.core import bucket as core
 from sluice.core.bounds import NS_PER_HOUR, NS_PER_SECOND
-from sluice.core.bucket import EMPTY, Bucket, RateState
-from sluice.core.decide import decide
+from sluice.core.bucket import EMPTY, Bucket, RateState, pause, repair, take
 from sluice.core.names import BucketKey
-from sluice.core.requests import Charge, RateCharge, Repair, Repaired, SlotsCharge
+from sluice.core.requests import Charge, Granted, Part, RateCharge, Repair, SlotsCharge, Take
 
-KEY = BucketKey("n" * 11, "*", "openai")
-NOW = 1_700_000_000 * NS_PER_SECOND
-STEP = 6 * NS_PER_SECOND
-RPM = RateCharge("rpm", 1, 10, STEP)
-SLOTS = SlotsCharge("concurrent", 1, 4, 60 * NS_PER_SECOND)
-
-
-def repair(bucket: Bucket, *charges: Charge) -> tuple[Bucket, Repaired]:
-    return core.repair(bucket, Repair(KEY, charges), NOW)
+S = NS_PER_SECOND
+NOW = 1_700_000_000 * S
+KEY = BucketKey("ns", "*", "openai")
+RPM = RateCharge("rpm", 1, 10, 6 * S)
+SLOTS = SlotsCharge("slots", 1, 2, 60 * S)
 
 
-def rate(full_at_ns: int, interval_ns: int = STEP) -> Bucket:
-    return Bucket(rates={"rpm": RateState(full_at_ns, interval_ns)})
+def _repaired(bucket: Bucket, *charges: Charge, now_ns: int = NOW) -> tuple[Bucket, tuple[str, ...], bool]:
+    after, answer = repair(bucket, Repair(KEY, charges), now_ns)
+    assert answer.image == after
+    assert answer.now_ns == now_ns
+    return after, answer.limits, answer.pause_ended
 
 
-def test_a_rate_past_its_window_is_left_spent_whole() -> None:
-    for ahead_ns in (10 * STEP + 1, NS_PER_HOUR):
-        after, answer = repair(rate(NOW + ahead_ns), RPM)
-        assert after == rate(NOW + 10 * STEP)
-        assert answer == Repaired(NOW, after, ("rpm",), pause_ended=False)
+def _taken(bucket: Bucket, now_ns: int, lease: str, *charges: Charge) -> Bucket:
+    (after,), answer = take((bucket,), Take(lease, (Part(KEY, charges),)), now_ns)
+    assert isinstance(answer, Granted)
+    return after
 
 
-def test_a_rate_within_its_window_is_left_alone() -> None:
-    for ahead_ns in (-NS_PER_HOUR, 0, 1, 10 * STEP):
-        before = rate(NOW + ahead_ns)
-        after, answer = repair(before, RPM)
-        assert after is before
-        assert answer == Repaired(NOW, before, (), pause_ended=False)
+def test_what_is_further_ahead_than_a_spent_bucket_is_brought_back_to_one() -> None:
+    frozen = _taken(EMPTY, NOW + NS_PER_HOUR, "ahead", RPM, SLOTS)
+    after, limits, _ = _repaired(frozen, RPM, SLOTS)
+    assert after.rates == {"rpm": RateState(NOW + 60 * S, 6 * S)}
+    assert after.slots == {"slots": {"ahead": NOW + 60 * S}}
+    assert limits == ("rpm", "slots")
 
 
-def test_a_rate_counted_in_another_interval_is_judged_by_the_one_in_force() -> None:
-    after, answer = repair(rate(NOW + 11 * STEP, STEP), replace(RPM, interval_ns=2 * STEP))
-    assert after == rate(NOW + 20 * STEP, 2 * STEP)
-    assert answer.limits == ("rpm",)
-    after, answer = repair(rate(NOW + 10 * STEP, STEP), replace(RPM, interval_ns=2 * STEP))
-    assert after == rate(NOW + 10 * STEP, STEP)
-    assert answer.limits == ()
+@pytest.mark.parametrize("beyond_ns", [-1, 0, 1])
+def test_it_begins_one_tick_beyond(beyond_ns: int) -> None:
+    edge = Bucket({"rpm": RateState(NOW + 60 * S + beyond_ns, 6 * S)}, {"slots": {"lease": NOW + 60 * S + beyond_ns}})
+    after, limits, _ = _repaired(edge, RPM, SLOTS)
+    assert limits == (("rpm", "slots") if beyond_ns > 0 else ())
+    assert (after is edge) == (beyond_ns <= 0)
 
 
-def test_a_limit_that_the_bucket_does_not_know_is_nothing_to_repair() -> None:
-    after, answer = repair(EMPTY, RPM, SLOTS)
-    assert after is EMPTY
-    assert answer.limits == ()
+def test_a_rate_is_judged_in_the_interval_that_is_in_force() -> None:
+    slow = Bucket({"rpm": RateState(NOW + NS_PER_HOUR, 360 * S)})
+    assert _repaired(slow, RPM)[1] == ()
+    fast = Bucket({"rpm": RateState(NOW + 60 * S, 3 * S)})
+    assert _repaired(fast, RPM)[0].rates == {"rpm": RateState(NOW + 60 * S, 6 * S)}
 
 
-def test_a_pause_is_ended_and_the_line_moves_back_as_one() -> None:
-    paused = core.pause(rate(NOW + 2 * STEP), NS_PER_HOUR, NOW - STEP)
-    after, answer = repair(paused)
-    assert after.paused_until_ns == NOW
-    assert after.paused_total_ns == STEP
-    assert after.rates["rpm"].full_at_ns == NOW + 3 * STEP
-    assert answer.pause_ended
-    assert repair(after)[0] is after
+def test_limits_that_are_not_named_or_not_there_stay_as_they_are() -> None:
+    frozen = _taken(EMPTY, NOW + NS_PER_HOUR, "ahead", RPM, SLOTS)
+    assert _repaired(frozen) == (frozen, (), False)
+    assert _repaired(EMPTY, RPM, SLOTS) == (EMPTY, (), False)
 
 
-def test_slots_past_a_whole_ttl_expire_a_ttl_from_now() -> None:
-    ttl_ns = SLOTS.ttl_ns
-    entries = {"ahead": NOW + ttl_ns + 1, "far": NOW + NS_PER_HOUR, "honest": NOW + ttl_ns, "lapsed": NOW - 1}
-    after, answer = repair(Bucket(slots={"concurrent": entries}), SLOTS)
-    assert after.slots["concurrent"] == entries | {"ahead": NOW + ttl_ns, "far": NOW + ttl_ns}
-    assert answer.limits == ("concurrent",)
-    again, answer = repair(after, SLOTS)
-    assert again is after
-    assert answer.limits == ()
+def test_a_pause_ends_now_and_the_line_moves_back_by_its_rest() -> None:
+    before = _taken(EMPTY, NOW, "lease", RPM)
+    paused = pause(before, NS_PER_HOUR, NOW)
+    after, limits, ended = _repaired(paused, RPM, now_ns=NOW + 10 * S)
+    assert after.rates == {"rpm": RateState(NOW + 16 * S, 6 * S)}
+    assert (after.paused_until_ns, after.paused_total_ns) == (NOW + 10 * S, 10 * S)
+    assert (limits, ended) == ((), True)
 
 
-def test_usage_and_what_was_not_named_stay_as_they_are() -> None:
-    before = replace(rate(NOW + NS_PER_HOUR), usage={("rpm", 1): 7}, slots={"gpu": {"lease": NOW + NS_PER_HOUR}})
-    after, _ = repair(before, RPM)
-    assert (after.usage, after.slots) == (before.usage, before.slots)
-    after, answer = repair(before, SLOTS)
-    assert after is before
-    assert not answer.limits
+def test_a_pause_that_is_over_is_left_alone() -> None:
+    paused = pause(_taken(EMPTY, NOW, "lease", RPM), S, NOW)
+    assert _repaired(paused, RPM, now_ns=NOW + S) == (paused, (), False)
 
 
-def test_a_store_decides_it_like_any_other_request() -> None:
-    stored = {KEY: rate(NOW + NS_PER_HOUR)}
-    changed, filed, answer = decide(Repair(KEY, (RPM,)), stored.__getitem__, NOW)
-    assert changed == {KEY: rate(NOW + 10 * STEP)}
-    assert filed == {}
-    assert isinstance(answer, Repaired)
+def test_only_expiries_beyond_a_ttl_are_shortened() -> None:
+    bucket = Bucket(slots={"slots": {"near": NOW + 5, "far": NOW + NS_PER_HOUR, "lapsed": NOW - 5}})
+    after, _, _ = _repaired(bucket, SLOTS)
+    assert after.slots == {"slots": {"near": NOW + 5, "far": NOW + 60 * S, "lapsed": NOW - 5}}
