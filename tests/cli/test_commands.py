@@ -186,6 +186,8 @@ def test_a_pause_closes_a_resource_for_a_while(cli: Cli) -> None:
     assert not cli.sluice.try_acquire("openai")
     assert cli.lines("peek", "openai")[-1] == "paused for 2.50 s"
     assert cli.json("pause", "openai", "90", "--entity", "acme")["paused_for"] == 90.0
+    assert cli.lines("peek", "openai", "--entity", "acme")[-1] == "paused for 2 min"
+    assert cli.lines("peek", "openai")[-1] == "paused for 2.50 s"
 
 
 @pytest.mark.parametrize("seconds", ["0", "nan", "inf", "1e9"])

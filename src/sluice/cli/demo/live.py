@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -31,7 +31,7 @@ LEAST_EVENTS: Final = 5
 OTHER_LINES: Final = 12
 """Lines of the screen that are neither a worker's nor an event's."""
 
-COLUMNS: Final = (
+COLUMNS: Final[tuple[tuple[str, JustifyMethod, int], ...]] = (
     ("worker", "left", 6),
     ("pid", "right", 7),
     ("does", "left", 6),
@@ -139,7 +139,7 @@ def _fitting(texts: tuple[str, str], width: int) -> str:
 def _workers(scene: Scene, rows: int) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     for head, justify, width in COLUMNS:
-        table.add_column(head, justify="right" if justify == "right" else "left", width=width, no_wrap=True)
+        table.add_column(head, justify=justify, width=width, no_wrap=True)
     for actor in list(scene.actors.values())[:rows]:
         table.add_row(*_worker(actor, scene.now_s))
     table.add_row("all", "", "", "", "", f"{scene.calls:,}", f"{scene.all_tokens:,}", "", style="bold")
