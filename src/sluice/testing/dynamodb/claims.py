@@ -180,10 +180,14 @@ class Claims:
         if ledger is not None:
             ledger.gave_back.append((true_ns, amount))
 
-    def gave_up(self, bucket: str, limit: str, lease: str) -> None:
-        ledger = self._ledgers.get((bucket, limit))
+    def gave_up(self, change: Change, lease: str, true_ns: int) -> None:
+        """A turn went back, which it may only if the rate is as its take left it."""
+        request = change.request
+        if change.before.rates[request.name].full_at_ns != request.left_full_at_ns:
+            raise Broken(1, f"a turn of {change.bucket} {request.name} went back from the middle of the line")
+        ledger = self._ledgers.get((change.bucket, request.name))
         if ledger is not None:
-            ledger.give_up(lease)
+            ledger.give_up(lease, true_ns)
 
     def paused(self, change: Change, from_ns: int) -> None:
         """A bucket's clock stands still: every rate that runs must be shifted, and the turns with it."""

@@ -54,11 +54,13 @@ class Ledger:
         self._count(self.grants[at::-1])
         self._count(self.grants[at:])
 
-    def give_up(self, lease: str) -> None:
-        """A turn went back: it will not be used."""
+    def give_up(self, lease: str, true_ns: int) -> None:
+        """A turn went back: it will not be used. Where others came behind it all the same, it counts as given back."""
         for grant in self.grants:
             if grant.lease == lease and grant.reserved:
                 self.grants.remove(grant)
+                if any(other.decided_ns > grant.decided_ns for other in self.grants):
+                    self.gave_back.append((true_ns, grant.amount))
                 return
 
     def pause(self, from_ns: int, shift_ns: int) -> None:
