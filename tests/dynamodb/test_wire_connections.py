@@ -27,7 +27,7 @@ from sluice.wires.blocking.http import Connection
 from sluice.wires.dynamodb.account import Account
 from sluice.wires.dynamodb.options import read_options
 from sluice.wires.dynamodb.table import make_table
-from tests.dynamodb.scripted import Scripted, Somebody, get, hang, reply, together, wired, with_shutdown
+from tests.dynamodb.scripted import Request, Scripted, Somebody, get, hang, reply, together, wired, with_shutdown
 
 
 def test_one_connection_serves_one_call_after_another(kind: str) -> None:
@@ -114,7 +114,11 @@ def test_a_connection_that_the_engine_has_closed_is_not_used_again(kind: str) ->
 
 
 def test_one_that_the_engine_wants_to_close_is_not_used_again(kind: str) -> None:
-    with Scripted(reply(Connection="close")) as engine, wired(kind, engine.url) as wire:
+    def announce(scripted: Scripted, connection: socket.socket, request: Request) -> bool:
+        reply(Connection="close")(scripted, connection, request)
+        return True
+
+    with Scripted(announce) as engine, wired(kind, engine.url) as wire:
         assert wire.send(get()) == wire.send(get()) == [Answered({})]
         assert engine.connections == 2
 
@@ -146,9 +150,12 @@ def test_an_interrupt_leaves_no_answer_behind_for_another_call(
 
         def interrupting(connection: Connection, *arguments: object) -> object:
             left[0] -= 1
+            if left[0] == -1 and method == "receive":
+                raise KeyboardInterrupt
+            done = real(connection, *arguments)
             if left[0] == -1:
                 raise KeyboardInterrupt
-            return real(connection, *arguments)
+            return done
 
         monkeypatch.setattr(Connection, method, interrupting)
         with pytest.raises(KeyboardInterrupt):
