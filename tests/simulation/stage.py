@@ -103,6 +103,13 @@ class Stage:
             if gap_ns:
                 await client.sleep(draw.randrange(2 * gap_ns))
 
+    def saturate(self, wait: float, until_ns: int, *, processes: int, callers: int, gap_ns: int = 0) -> None:
+        """Have processes with some callers each ask for one of everything, over and over."""
+        for number in range(processes):
+            client = self.client(number)
+            for _ in range(callers):
+                self.start(client, self.keep_asking(client, ask(wait=wait), until_ns, gap_ns))
+
     def run_until(self, time_ns: int) -> None:
         self.world.at(time_ns, lambda: None)
         self.world.run(lambda: self.world.now_ns >= time_ns)
@@ -117,3 +124,11 @@ def _scope(world: World, name: str) -> SimScope:
 
 def ask(need: str = "api", *, wait: float = 0, **amounts: int) -> Ask:
     return read_ask(need, amounts or None, entity="*", wait=wait)
+
+
+def granted_in_a_saturated_hour() -> int:
+    """How much of 50 a second 32 callers get who wait for their turn and ask again at once."""
+    with Stage([Limit("rps", "50/s")]) as stage:
+        stage.saturate(60, HOUR, processes=4, callers=8)
+        stage.run_until(HOUR)
+        return len(stage.granted_ns)

@@ -125,8 +125,8 @@ def test_who_starts_before_its_turn_is_seen() -> None:
     others = (took(1_000, "a", task="p/2"), took(1_000, "b", task="p/2"))
     reserved = took(1_000, "c", wait_ns=500, turn_ns=1_100)
     answered = Answered("p/1", "granted", "c", 1_099)
-    breaks(1, *others, Asked("p/1", 0, NEEDS), reserved, answered)
-    read(*others, Asked("p/1", 0, NEEDS), reserved, replace(answered, store_now_ns=1_100))
+    breaks(1, *others, Asked("p/1", 0, 0, NEEDS), reserved, answered)
+    read(*others, Asked("p/1", 0, 0, NEEDS), reserved, replace(answered, store_now_ns=1_100))
 
 
 @pytest.mark.parametrize(
@@ -151,37 +151,37 @@ def test_slots_are_free_at_their_expiry_and_not_later() -> None:
 
 
 def test_what_a_refused_or_cancelled_task_keeps_is_seen() -> None:
-    asked = Asked("p/1", 0, NEEDS)
+    asked = Asked("p/1", 0, 0, NEEDS)
     for answer in ("denied", "cancelled", "ConfigError"):
         breaks(6, asked, took(1_000, "a"), Answered("p/1", answer, "", 1_000))
         breaks(6, asked, took(1_000, "a", SLOT), Answered("p/1", answer, "", 1_000))
 
 
 def test_a_grant_of_something_else_than_was_asked_for_is_seen() -> None:
-    asked = Asked("p/1", 0, (*NEEDS, ("parent#api#0", "rpm", 1)))
+    asked = Asked("p/1", 0, 0, (*NEEDS, ("parent#api#0", "rpm", 1)))
     breaks(6, asked, took(1_000, "a"), Answered("p/1", "granted", "a", 1_000))
 
 
 def test_letting_through_uncounted_is_seen_unless_it_was_asked_for() -> None:
-    breaks(1, Asked("p/1", 0, NEEDS), Answered("p/1", "degraded", "a", 1_000))
-    read(Asked("p/1", 0, NEEDS), Answered("p/1", "degraded", "a", 1_000), fail_open=True)
+    breaks(1, Asked("p/1", 0, 0, NEEDS), Answered("p/1", "degraded", "a", 1_000))
+    read(Asked("p/1", 0, 0, NEEDS), Answered("p/1", "degraded", "a", 1_000), fail_open=True)
 
 
 def test_giving_back_more_than_was_taken_is_seen() -> None:
-    breaks(1, Asked("p/1", 0, NEEDS), took(1_000, "a"), Corrected(1_001, "p/1", ((BUCKET, "rpm", -2, 100),)))
+    breaks(1, Asked("p/1", 0, 0, NEEDS), took(1_000, "a"), Corrected(1_001, "p/1", ((BUCKET, "rpm", -2, 100),)))
 
 
 def test_paying_another_price_than_was_settled_is_seen() -> None:
     settled = Leaving("p/1", "a", (("rpm", 3),), refund=False)
     owed = Corrected(1_001, "p/1", ((BUCKET, "rpm", 2, 100),))
-    breaks(1, Asked("p/1", 0, NEEDS), took(1_000, "a"), settled, Left("p/1", "a"))
-    read(Asked("p/1", 0, NEEDS), took(1_000, "a"), settled, owed, Left("p/1", "a"))
+    breaks(1, Asked("p/1", 0, 0, NEEDS), took(1_000, "a"), settled, Left("p/1", "a"))
+    read(Asked("p/1", 0, 0, NEEDS), took(1_000, "a"), settled, owed, Left("p/1", "a"))
 
 
 def test_old_limits_after_a_cache_lifetime_are_seen() -> None:
     changed = LimitsChanged("api", (("rpm", 1, 100),), in_force_ns=500)
-    breaks(1, changed, Asked("p/1", 500, NEEDS), took(1_000, "a"))
-    read(changed, Asked("p/1", 499, NEEDS), took(1_000, "a"))
+    breaks(1, changed, Asked("p/1", 500, 0, NEEDS), took(1_000, "a"))
+    read(changed, Asked("p/1", 499, 0, NEEDS), took(1_000, "a"))
 
 
 def test_a_slot_that_nobody_owns_any_more_is_seen_in_the_end() -> None:
@@ -196,6 +196,15 @@ def test_a_slot_that_nobody_owns_any_more_is_seen_in_the_end() -> None:
 def test_a_lease_that_is_lost_while_nothing_goes_wrong_is_seen() -> None:
     breaks(4, took(1_000, "a", SLOT), Lapsed("p/1", "a", kept=True), calm=True)
     read(took(1_000, "a", SLOT), Lapsed("p/1", "a", kept=True))
+
+
+def test_who_waits_although_nobody_holds_what_it_waits_for_is_seen() -> None:
+    second = 1_000_000_000
+    asked = Asked("p/1", 0, 1_000, (("*#api#0", "held", 1),))
+    breaks(9, asked, took(2_000 + second, "a", SLOT), calm=True)
+    read(asked, took(1_000 + second, "a", SLOT), calm=True)
+    returned = SlotsReturned(1_500, "p/2", BUCKET, "b", found=True, tokens=())
+    read(asked, took(1_000, "b", SLOT, task="p/2"), returned, took(1_500 + second, "a", SLOT), calm=True)
 
 
 RIGHT = Stored(1_000, BUCKET, (("rpm", 1_100, 100),), (("held", "b", 1, 2_000),), (("held", 1), ("rpm", 1)), 0)

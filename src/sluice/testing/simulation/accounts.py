@@ -33,6 +33,9 @@ Where = tuple[str, str]
 
 GRANTED = {"granted", "degraded"}
 
+PROMPT_NS = 1_000_000_000
+"""Whoever waits in line looks at least twice a second."""
+
 
 class Accounts:
     """The balance of each task, and of each limit."""
@@ -80,6 +83,20 @@ class Accounts:
                 balance.add(charge.bucket, charge.limit, charge.amount)
             balance.owns.add(mine)
 
+    def check_promptness(self, record: Took, paused_until_ns: int) -> None:
+        """While nothing goes wrong, who waits for the one slot of a limit has it soon after it comes free."""
+        balance = self._balances.get(record.task)
+        if (
+            not self._calm
+            or balance is None
+            or any(charge.capacity != 1 or not charge.ttl_ns for charge in record.charges)
+        ):
+            return
+        freed = [self._slots[where].freed_ns for c in record.charges if (where := (c.bucket, c.limit)) in self._slots]
+        idle_ns = record.now_ns - max([balance.asked_ns[1], paused_until_ns, *freed])
+        if idle_ns > PROMPT_NS:
+            raise Broken(9, f"{record.task} waited for {idle_ns} ns although nobody held what it waits for")
+
     def has_taken(self, lease: str, charges: tuple[Charged, ...]) -> bool:
         """Whether this lease was granted any of these before; what arrived late is not the client's doing."""
         taken = self._taken.get(lease, {})
@@ -112,7 +129,7 @@ class Accounts:
             return
         for charge in charges:
             changed = self._changed.get(charge.bucket.rsplit("#", 2)[1])
-            if changed is None or balance.asked_true_ns < changed.in_force_ns:
+            if changed is None or balance.asked_ns[0] < changed.in_force_ns:
                 continue
             if (charge.limit, charge.capacity, charge.interval_ns) not in changed.limits:
                 raise Broken(1, f"{task} asked after {charge.limit} was changed, and takes by old limits: {charge}")
@@ -121,7 +138,8 @@ class Accounts:
 
     def asked(self, record: Asked) -> None:
         needs = frozenset(record.needs)
-        self._balances[record.task] = Balance(needs=needs, asked_true_ns=record.true_ns, asked=True)
+        asked_ns = (record.true_ns, record.store_now_ns)
+        self._balances[record.task] = Balance(needs=needs, asked_ns=asked_ns, asked=True)
 
     def in_doubt(self, record: InDoubt) -> None:
         if record.call in {"take", "settle", "release"}:
@@ -160,7 +178,7 @@ class Accounts:
                 totals[bucket, limit] = 0
             elif limit in settled:
                 totals[bucket, limit] = settled[limit]
-            elif not balance.doubtful:
+            elif not balance.disturbed:
                 totals[bucket, limit] = amount
 
     def left(self, record: Left, now_ns: int) -> None:

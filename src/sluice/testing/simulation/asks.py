@@ -57,7 +57,7 @@ class Asker:
             await self._beside(self._reap)
         else:
             ask, needs = self._reads_ask()
-            self.network.note(Asked(self.name, self.network.world.now_ns, needs))
+            self.network.note(Asked(self.name, self.network.world.now_ns, self.network.store_now_ns(), needs))
             await self._take(ask)
 
     # --- asking ---

@@ -128,10 +128,11 @@ class SlotsReaped:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A client began to ask, at this moment of true time; what it asks for, by (bucket without namespace, limit)."""
+    """A client began to ask, at this moment; what it asks for, by (bucket without namespace, limit)."""
 
     task: str
     true_ns: int
+    store_now_ns: int
     needs: tuple[tuple[str, str, int], ...] = ()
 
 

@@ -153,6 +153,7 @@ class SlotHolders:
 
     name: str
     holders: dict[str, tuple[int, int]] = field(default_factory=dict)  # lease -> (slots, expires)
+    freed_ns: int = 0
 
     def live(self, now_ns: int) -> int:
         return sum(amount for amount, expires_ns in self.holders.values() if expires_ns > now_ns)
@@ -167,8 +168,15 @@ class SlotHolders:
         missing = len(live) + charge.amount + charge.leave - charge.capacity
         return live[min(missing, len(live)) - 1] - now_ns if missing > 0 else 0
 
+    def let_go(self, lease: str, now_ns: int) -> bool:
+        """Take a lease's slots away; whether it had any that live."""
+        _, expires_ns = self.holders.pop(lease, (0, 0))
+        self.freed_ns = max(self.freed_ns, min(expires_ns, now_ns))
+        return expires_ns > now_ns
+
     def hold(self, charge: Charged, lease: str, now_ns: int) -> None:
-        self.holders = {name: held for name, held in self.holders.items() if held[1] > now_ns}
+        for name in [name for name, (_, expires_ns) in self.holders.items() if expires_ns <= now_ns]:
+            self.let_go(name, now_ns)
         self.holders[lease] = (charge.amount, now_ns + charge.ttl_ns)
 
 
@@ -182,7 +190,7 @@ class Balance:
     taken: dict[tuple[str, str], int] = field(default_factory=dict)
     owns: set[tuple[str, str, str]] = field(default_factory=set)
     needs: frozenset[tuple[str, str, int]] = frozenset()
-    asked_true_ns: int = 0
+    asked_ns: tuple[int, int] = (0, 0)  # true time, and the store's
     asked: bool = False
     doubtful: bool = False
     disturbed: bool = False

@@ -95,6 +95,8 @@ class Promises:
             self.accounts.owns(record)
             return
         self._check_first_time(record)
+        paused_ns = max(self.paused_until_ns.get(charge.bucket, 0) for charge in record.charges)
+        self.accounts.check_promptness(record, paused_ns)
         self.accounts.took(record)
         longest_ns = max(self._grant(record, charge) for charge in record.charges)
         if record.turn_ns != record.now_ns + longest_ns:
@@ -204,14 +206,13 @@ class Promises:
             holders = self._holders_of(record.bucket, limit)
             if holders.held_by(lease, record.now_ns):
                 raise Broken(4, f"{lease} holds {holders.name}, and was tidied away")
-            holders.holders.pop(lease, None)
+            holders.let_go(lease, record.now_ns)
 
     def _returned(self, record: SlotsReturned) -> None:
         found = False
         for (bucket, _limit), holders in self.slots.items():
             if bucket == record.bucket:
-                _, expires_ns = holders.holders.pop(record.lease, (0, 0))
-                found = found or expires_ns > record.now_ns
+                found = holders.let_go(record.lease, record.now_ns) or found
         if found and not record.found:
             raise Broken(4, f"{record.lease} holds slots of {record.bucket}, and its release found none")
         if record.found:
