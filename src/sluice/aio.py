@@ -12,7 +12,7 @@ from sluice.core.errors import ConfigError
 from sluice.core.levels import Resolved
 from sluice.core.limits import Limit
 from sluice.core.requests import Denied, Need
-from sluice.facade import Facade, Kinds, LeaseView, check_reactions
+from sluice.facade import Facade, Kinds, LeaseView, check_reactions, together
 from sluice.flow import acquire as taking
 from sluice.flow import namespaces, survey
 from sluice.flow.ask import Ask, read_ask, read_turn
@@ -63,11 +63,11 @@ class AsyncLease(LeaseView):
 
     @_as(Lease.adjust)
     async def adjust(self, amounts: Mapping[str, int] | None = None, /, **deltas: int) -> None:
-        await self._state.adjust({**(amounts or {}), **deltas})
+        await self._state.adjust(together(amounts, deltas))
 
     @_as(Lease.more)
     async def more(self, needs: Mapping[str, int] | None = None, /, **amounts: int) -> None:
-        await taking.more(self._state, {**(needs or {}), **amounts})
+        await taking.more(self._state, together(needs, amounts))
 
     @_as(Lease.renew)
     async def renew(self) -> None:

@@ -140,6 +140,13 @@ def check_reactions(refund_on: Kinds, on_lost: Callable[[], object] | None) -> N
         raise ConfigError(f"on_lost is called without arguments when a lease is lost, and {on_lost!r} can't be called")
 
 
+def together(amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> dict[str, int]:
+    """Amounts given as a mapping, as keywords, or both."""
+    if amounts is not None and not isinstance(amounts, Mapping):
+        raise ConfigError(f"give amounts by limit, as in {{'openai#tpm': 500}} or tpm=500; got {amounts!r}")
+    return {**(amounts or {}), **named}
+
+
 class LeaseView:
     """A lease as its holder sees it, as far as no I/O is needed."""
 
@@ -187,4 +194,4 @@ class LeaseView:
 
         The difference to what was taken is given back or owed when the lease ends, however it ends.
         """
-        self._state.settle({**(amounts or {}), **totals})
+        self._state.settle(together(amounts, totals))

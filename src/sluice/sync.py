@@ -12,7 +12,7 @@ from sluice.core.entities import Entity
 from sluice.core.levels import Resolved
 from sluice.core.limits import Limit
 from sluice.core.requests import Denied, Need
-from sluice.facade import Facade, Kinds, LeaseView, check_reactions
+from sluice.facade import Facade, Kinds, LeaseView, check_reactions, together
 from sluice.flow import acquire as taking
 from sluice.flow import namespaces, survey
 from sluice.flow.ask import read_ask, read_turn
@@ -61,11 +61,11 @@ class Lease(LeaseView):
 
     def adjust(self, amounts: Mapping[str, int] | None = None, /, **deltas: int) -> None:
         """Owe more (above 0) or give back (below 0) at once."""
-        self._scope.run(self._state.adjust({**(amounts or {}), **deltas}))
+        self._scope.run(self._state.adjust(together(amounts, deltas)))
 
     def more(self, needs: Mapping[str, int] | None = None, /, **amounts: int) -> None:
         """Take more of its limits, or raise `RateLimited`. What it takes ends with the lease."""
-        self._scope.run(taking.more(self._state, {**(needs or {}), **amounts}))
+        self._scope.run(taking.more(self._state, together(needs, amounts)))
 
     def renew(self) -> None:
         """Renew its slots now, or raise `LeaseLost`. The keeper does so by itself unless ``keep_alive=False``."""

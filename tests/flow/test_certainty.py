@@ -94,7 +94,7 @@ def configuration(api: Api) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("number", range(len(WRITES)))
-@pytest.mark.parametrize("faults", [[UNREACHED], [UNKNOWN], [LOST], [LOST, LOST], [UNKNOWN, LOST, UNREACHED]], ids=repr)
+@pytest.mark.parametrize("faults", [[UNREACHED], [UNKNOWN], [LOST], [LOST, LOST], [UNKNOWN, LOST, UNREACHED]])
 def test_a_write_whose_answer_was_lost_is_no_conflict_and_happens_once(
     api: Api, number: int, faults: list[Fault]
 ) -> None:

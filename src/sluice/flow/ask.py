@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sluice.core.bounds import MAX_TTL_NS, MAX_TURN_NS, MAX_WAIT_NS, NS_PER_MS, NS_PER_SECOND, PPM
+from sluice.core.bounds import MAX_BUCKETS, MAX_TTL_NS, MAX_TURN_NS, MAX_WAIT_NS, NS_PER_MS, NS_PER_SECOND, PPM
 from sluice.core.errors import ConfigError
 from sluice.core.limits import Limit, check_limits
 from sluice.core.names import EVERYONE, check_lease_id, check_name, split_resource
@@ -46,6 +46,8 @@ def read_wanted(resource: str | Sequence[Need], need: Mapping[str, int] | None, 
         raise ConfigError("with a list of Need, put the amounts and the entity into each Need")
     if not isinstance(resource, Sequence) or not resource:
         raise ConfigError(f"ask for a resource by name or with a list of Need; got {resource!r}")
+    if len(resource) > MAX_BUCKETS:
+        raise ConfigError(f"a take of {len(resource)} needs touches more buckets than are allowed, {MAX_BUCKETS}")
     wanted = []
     for item in resource:
         if not isinstance(item, Need):
@@ -78,8 +80,10 @@ def read_ask(
     wanted = read_wanted(resource, need, entity)
     if limits is not None and len(wanted) > 1:
         raise ConfigError("limits= goes with one resource, not with a list of Need; use set_limits for several")
-    if not 0 <= headroom < 1:
+    if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
         raise ConfigError(f"headroom is the share left to others, from 0 up to but not 1; got {headroom!r}")
+    if not isinstance(keep_alive, bool):
+        raise ConfigError(f"keep_alive is True or False, not {keep_alive!r}")
     return Ask(
         wanted,
         wait_ns=seconds_ns(wait, "wait", most_ns=MAX_WAIT_NS),
@@ -107,10 +111,9 @@ def seconds_ns(seconds: float, what: str, *, most_ns: int) -> int:
     """A number of seconds from 0 as nanoseconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
         raise ConfigError(f"{what} is a number of seconds from 0, not {seconds!r}")
-    duration_ns = round(seconds * NS_PER_SECOND)
-    if duration_ns > most_ns:
+    if seconds > most_ns / NS_PER_SECOND:
         raise ConfigError(f"{what}={seconds} is past the most that is allowed, {most_ns // NS_PER_SECOND} seconds")
-    return duration_ns
+    return round(seconds * NS_PER_SECOND)
 
 
 def _ttl_ns(ttl: float) -> int:

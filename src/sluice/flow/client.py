@@ -59,7 +59,7 @@ class Settings:
         lease_ttl: str | None = None,
     ) -> Settings:
         """Read the arguments of a facade and what the environment says; seconds become nanoseconds and bounds hold."""
-        if on_unavailable not in {"closed", "open"}:
+        if not isinstance(on_unavailable, str) or on_unavailable not in {"closed", "open"}:
             raise ConfigError(f"on_unavailable is 'closed' (raise) or 'open' (let through), not {on_unavailable!r}")
         timeout_ns = seconds_ns(timeout, "timeout", most_ns=MAX_TIMEOUT_NS)
         if timeout_ns < NS_PER_MS:

@@ -216,6 +216,10 @@ class Configuration:
         self, entity_id: str, *, parent: str | None, cascade: bool, metadata: Mapping[str, object] | None
     ) -> Entity:
         check_entity(entity_id)
+        if not isinstance(cascade, bool):
+            raise ConfigError(f"cascade is True or False, not {cascade!r}")
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise ConfigError(f"metadata of entity {entity_id!r} must be a dict that JSON can hold, not {metadata!r}")
         entity = Entity(entity_id, parent, cascade, metadata or {})
         made, writes = await self._placed(entity, Expect.ABSENT)
         await self._write(writes, f"entity {entity_id!r}", "it exists already, or an ancestor is being moved")
@@ -325,4 +329,6 @@ def _expected(expect: str | None) -> Expect | Version:
     """None: whatever is there. Empty: nothing may be there. Else: this version."""
     if expect is None:
         return Expect.ANYTHING
+    if not isinstance(expect, str):
+        raise ConfigError(f"expect is the version of get_limits(...), or '' if there must be none yet; got {expect!r}")
     return Version(expect) if expect else Expect.ABSENT
