@@ -142,6 +142,13 @@ def test_a_debt_finds_a_rate_that_ran_dry_or_full_meanwhile(race: Race) -> None:
     assert race.image.rates["rpm"].full_at_ns == race.clock.now_ns() + 6 * S
 
 
+def test_a_take_from_a_bucket_that_others_filled_meanwhile_starts_now(race: Race) -> None:
+    race.take("lease", RateCharge("rpm", 5, 10, 6 * S))
+    race.ask("settle", Settle(KEY, (Delta("rpm", -9, 6 * S),)), of=race.second)
+    assert isinstance(race.take("next", RPM), Granted)
+    assert race.image.rates["rpm"].full_at_ns == race.clock.now_ns() + 6 * S
+
+
 def test_two_who_replace_the_same_lapsed_slot_get_one(race: Race) -> None:
     race.take("dead", SLOT)
     race.take("alive", SLOT)
