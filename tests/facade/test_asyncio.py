@@ -89,18 +89,20 @@ def test_a_program_that_is_interrupted_ends_its_leases(tmp_path: Path) -> None:
 import asyncio, os, signal, threading
 from sluice import AsyncSluice, Limit
 
-async def work(sluice):
+async def work(sluice, everybody):
     async with sluice.acquire("openai", {{"tpd": 100}}) as lease:
         lease.settle(tpd=40)
+        await everybody.wait()
         await asyncio.sleep(30)
 
 async def main():
     async with AsyncSluice({url!r}) as sluice:
-        await sluice.set_limits("openai", [Limit("tpd", "1000/day"), Limit("concurrent", "8 slots ttl 60s")])
+        await sluice.set_limits("openai", [Limit("tpd", "1000 per 300day"), Limit("concurrent", "8 slots ttl 60s")])
+        everybody = asyncio.Barrier(4)
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
-                group.create_task(work(sluice))
-            await asyncio.sleep(0.3)
+                group.create_task(work(sluice, everybody))
+            await everybody.wait()
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(30)
 

@@ -33,7 +33,7 @@ def script(url: str, body: str, *, seconds: int = 40) -> subprocess.CompletedPro
         signal.alarm({seconds})
         from sluice import Limit, Sluice, LeaseLost
         sluice = Sluice({url!r})
-        sluice.set_limits("openai", [Limit("tpd", "1000/day", cost=0), Limit("concurrent", "8 slots ttl 60s")])
+        sluice.set_limits("openai", [Limit("tpd", "1000 per 300day", cost=0), Limit("concurrent", "8 slots ttl 60s")])
         sluice.acquire("openai").release()
     """
     code = textwrap.dedent(head) + textwrap.dedent(body)
@@ -79,7 +79,7 @@ def test_a_client_is_shared_by_threads_and_never_over(url: str) -> None:
     held, most, granted = Counter[str](), Counter[str](), Counter[str]()
     lock = threading.Lock()
     with Sluice(url) as sluice:
-        sluice.set_limits("openai", [Limit("tpd", "100000/day", cost=3), Limit("concurrent", "3 slots ttl 60s")])
+        sluice.set_limits("openai", [Limit("tpd", "100000 per 300day", cost=3), Limit("concurrent", "3 slots ttl 60s")])
 
         def work(number: int) -> None:
             for turn in range(25):
@@ -405,10 +405,10 @@ def test_ctrl_c_leaves_no_slot_behind(tmp_path: Path) -> None:
     ran = script(
         url,
         """
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
         with sluice.acquire("openai", {"tpd": 10}) as lease:
             lease.settle(tpd=4)
+            threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             time.sleep(20)
     except KeyboardInterrupt:
         print("interrupted", len(sluice.leases()))
