@@ -259,6 +259,12 @@ def test_a_certificate_of_another_host_is_a_clear_error(kind: str, secure: Scrip
     assert not secure.requests
 
 
+def test_a_bundle_that_is_not_there_is_a_clear_error(kind: str, secure: Scripted, tmp_path: Path) -> None:
+    account, says = Trusting(secure.url, tmp_path / "gone.pem"), r"certificate bundle .*gone\.pem can't be read"
+    with wired(kind, secure.url, account=account) as wire, pytest.raises(ConfigError, match=says):
+        wire.one(get())
+
+
 def test_a_handshake_that_hangs_is_certainly_not_applied(kind: str, certificate: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://localhost:{silent.getsockname()[1]}"

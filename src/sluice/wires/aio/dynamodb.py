@@ -27,6 +27,7 @@ from sluice.wires.dynamodb.letters import (
     Letter,
     asks_for_time,
     settled,
+    trust,
 )
 from sluice.wires.dynamodb.opening import DynamoOpener, read_opener
 from sluice.wires.dynamodb.options import Options
@@ -85,9 +86,8 @@ class AioWire:
             return self._office
 
     def _resolve(self) -> tuple[Desk, ssl.SSLContext | None]:
-        account = self._account()
-        desk = Desk(self._options, account, self._clock)
-        return desk, ssl.create_default_context(cafile=account.ca_bundle) if desk.secure else None
+        desk = Desk(self._options, self._account(), self._clock)
+        return desk, trust(desk)
 
 
 class _Office:

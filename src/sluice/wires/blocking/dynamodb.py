@@ -7,7 +7,6 @@ connections that have an answer to come, so no later call reads it.
 A fork gets a wire of its own from the facade, and with it connections and credentials of its own.
 """
 
-import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from sluice.wires.dynamodb.letters import (
     HttpReply,
     asks_for_time,
     settled,
+    trust,
 )
 from sluice.wires.dynamodb.opening import DynamoOpener, read_opener
 from sluice.wires.dynamodb.options import Options
@@ -87,7 +87,7 @@ class BlockingWire:
                 peer = Peer(
                     desk.hostname,
                     desk.port,
-                    ssl.create_default_context(cafile=account.ca_bundle) if desk.secure else None,
+                    trust(desk),
                     account.proxy,
                     options.connect_timeout_ns / NS_PER_SECOND,
                     options.read_timeout_ns / NS_PER_SECOND,

@@ -4,6 +4,7 @@ A `Desk` knows an account and a clock, and does no I/O: both wires send what it 
 """
 
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -98,6 +99,17 @@ class Desk:
     def read_date(self, reply: HttpReply, sent_ns: int) -> bool:
         """Read nothing but the time from a reply that has just come; whether ours was corrected."""
         return self.clock.observe(reply.date, sent_ns, self.clock.steady_ns())
+
+
+def trust(desk: Desk) -> ssl.SSLContext | None:
+    """What the engine's certificate is held against; nothing for plain HTTP. Reads the bundle."""
+    if not desk.secure:
+        return None
+    bundle = desk.account.ca_bundle
+    try:
+        return ssl.create_default_context(cafile=bundle)
+    except OSError as error:
+        raise ConfigError(f"the certificate bundle {bundle} can't be read ({error}); correct AWS_CA_BUNDLE") from error
 
 
 def asks_for_time(clock: Timepiece, calls: Sequence[Call]) -> bool:

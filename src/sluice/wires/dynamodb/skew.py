@@ -102,10 +102,14 @@ class EngineClock:
         return self._base_ns + self.steady_ns() + self._offset_ns
 
     def unsure(self) -> bool:
+        self._look_at_the_wall()
+        return not self._asked
+
+    def _look_at_the_wall(self) -> None:
+        """Begin anew if the wall clock was set."""
         if abs(self._clock.now_ns() - self.steady_ns() - self._base_ns) > TOLERATED_NS:
             with self._lock:
                 self._start()
-        return not self._asked
 
     def observe(self, date: str | None, sent_ns: int, received_ns: int) -> bool:
         with self._lock:
@@ -157,9 +161,13 @@ class EngineClock:
         return low_ns, high_ns
 
     def check(self) -> None:
-        if self._max_skew_ns is None or self._bounds is None:
+        if self._max_skew_ns is None:
             return
-        low_ns, high_ns = self._bounds
+        self._look_at_the_wall()
+        bounds = self._bounds
+        if bounds is None:
+            return
+        low_ns, high_ns = bounds
         if low_ns > self._max_skew_ns or high_ns < -self._max_skew_ns:
             off_ns = min(abs(low_ns), abs(high_ns))
             raise ConfigError(
