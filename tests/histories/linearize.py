@@ -127,7 +127,6 @@ class _Search(Generic[S, C]):
             [self.calls[n].made_ns for n in doubtful if placed >> n & 1]
             + [self.calls[last_known].made_ns if last_known >= 0 else 0]
         )
-        near = [n for n in near if self.calls[n].made_ns <= first_over_ns]
         return near + [
             n
             for n in doubtful

@@ -31,7 +31,7 @@ from tests.histories.model import NOTHING_YET, Recorded, State, step
 HERE = BucketKey("n", "*", "r")
 THERE = BucketKey("n", "*", "s")
 SLOT = SlotsCharge("lanes", 1, 1, 100)
-HISTORIES = 1_500
+HISTORIES = 1_000
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,8 @@ def test_the_time_of_what_writes_never_goes_back() -> None:
     settled = in_turn((Settle(HERE, ()), 7))
     assert linearize(settled, State(now_ns=7), step).holds
     assert not linearize(settled, State(now_ns=8), step).holds
+    first, second = in_turn((Settle(HERE, ()), 7), (Settle(HERE, ()), 6))
+    assert not linearize([first, replace(second, made_ns=13, over_ns=20)], NOTHING_YET, step).holds
 
 
 def test_only_what_shares_a_bucket_is_checked_together() -> None:
