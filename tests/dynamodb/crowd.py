@@ -20,6 +20,12 @@ from sluice import AsyncSluice, Need
 from sluice.core.errors import RateLimited, StoreUnavailable
 from sluice.core.requests import Denied
 
+PATIENCE = 20.0
+"""Seconds within which an operation must be done on a machine that is busy with something else."""
+
+WARMING = 3
+"""Rounds of reading by all tasks before it counts: connections are open then, and limits known."""
+
 Order = dict[str, Any]
 Report = list[Any]
 Work = Callable[["Member"], Awaitable[None]]
@@ -45,7 +51,7 @@ async def wait_in_turn(member: Member) -> None:
     while member.goes_on():
         asked_ns = time.time_ns()
         try:
-            async with member.sluice.acquire("api#rps", wait=5) as lease:
+            async with member.sluice.acquire("api#rps", wait=20) as lease:
                 turn = lease._state.turn
                 member.report.append([asked_ns, time.time_ns()] if turn is None else [turn.at_ns, turn.at_ns])
         except RateLimited:
@@ -56,7 +62,7 @@ async def wait_in_line(member: Member) -> None:
     """Wait for all limits of a resource, one after another; report how often that was granted."""
     while member.goes_on():
         try:
-            async with member.sluice.acquire("api", wait=5):
+            async with member.sluice.acquire("api", wait=20):
                 member.report.append(1)
         except RateLimited:
             continue
@@ -102,7 +108,7 @@ async def hold_both(member: Member) -> None:
     needs = [Need("one"), Need("two")]
     while member.goes_on():
         try:
-            async with member.sluice.acquire(needs, wait=5):
+            async with member.sluice.acquire(needs, wait=20):
                 since_ns = time.time_ns()
                 await asyncio.sleep(member.order["hold"])
                 member.report.append([since_ns, time.time_ns()])
@@ -143,15 +149,19 @@ ROLES: dict[str, Work] = {
 }
 
 
+async def warm_up(member: Member) -> None:
+    for resource in member.order["resources"]:
+        for entity in member.order.get("entities", ["*"]):
+            await member.sluice.peek(resource, entity=entity)
+            await member.sluice.resolve_limits(resource, entity=entity)
+
+
 async def run(order: Order) -> Report:
     report: Report = []
-    clients = [AsyncSluice(order["url"], config_ttl=60) for _ in range(order.get("clients", 1))]
+    clients = [AsyncSluice(order["url"], timeout=PATIENCE) for _ in range(order.get("clients", 1))]
     members = [Member(order, number, clients[number % len(clients)], report) for number in range(order["tasks"])]
-    for client in clients:
-        await client.resources()  # connected, and who we are is known, before it counts
-        for resource in order["resources"]:
-            for entity in order.get("entities", ["*"]):
-                await client.resolve_limits(resource, entity=entity)
+    for _ in range(WARMING):
+        await asyncio.gather(*(warm_up(member) for member in members))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     until_ns = time.time_ns() + int(order["seconds"] * 1e9)
