@@ -117,7 +117,8 @@ class Promises:
         wait_ns = self._wait_ns(charge, record.now_ns)
         if wait_ns > record.wait_ns:
             number = 4 if charge.ttl_ns else 1
-            raise Broken(number, f"{record.lease} got {charge}, which is free only in {wait_ns} ns")
+            what = f"{charge.amount} of {charge.bucket} {charge.limit} (of {charge.capacity})"
+            raise Broken(number, f"{record.lease} got {what}, free only in {wait_ns} ns")
         if charge.ttl_ns:
             holders = self._holders(charge)
             holders.hold(charge, record.lease, record.now_ns)

@@ -65,7 +65,7 @@ class System:
         )
         steps_store = self.network.fires(Fault.CLOCK_STEPPED, "store/clock")
         if steps_store:
-            self._schedule_step(self.store_clock, self.draw.randrange(-5, 6) * SECOND, self.draw)
+            self._schedule_step("store", self.store_clock, self.draw.randrange(-5, 6) * SECOND, self.draw)
         self.network.on_refusal = self._tempt
         self.promises = Promises(steady_store=not steps_store, calm=setting.calm, fail_open=setting.fail_open)
         self.admins = [self._admin(name) for name in setting.namespaces]
@@ -133,11 +133,12 @@ class System:
             for_ns = draw.randrange(SECOND // 2, 3 * SECOND)
             self.world.at(from_ns + draw.randrange(self.setting.asking_ns), lambda: process.freeze(for_ns))
         if self.network.fires(Fault.CLOCK_STEPPED, f"{process.name}/stepped"):
-            self._schedule_step(process.clock, draw.randrange(-20, 21) * SECOND, draw)
+            self._schedule_step(process.name, process.clock, draw.randrange(-20, 21) * SECOND, draw)
 
-    def _schedule_step(self, clock: SimClock, step_ns: int, draw: random.Random) -> None:
+    def _schedule_step(self, whose: str, clock: SimClock, step_ns: int, draw: random.Random) -> None:
         def step() -> None:
             clock.offset_ns += step_ns
+            self.network.tell(whose, f"has its clock stepped by {step_ns / SECOND:+g} s")
 
         self.world.at(self.world.now_ns + draw.randrange(self.setting.asking_ns), step)
 
