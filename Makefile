@@ -14,7 +14,7 @@ say = @printf '\n== %s\n' '$(1)'
 # Where packages come from is yours to set; how they are installed is decided here.
 unexport PIP_CONSTRAINT PIP_DRY_RUN PIP_EDITABLE PIP_PREFIX PIP_REQUIRE_HASHES PIP_REQUIREMENT PIP_ROOT PIP_TARGET PIP_USER
 
-.PHONY: help setup lint format test lock clean demo prove
+.PHONY: help setup engines lint format test lock clean demo prove
 
 help: ## show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -32,6 +32,11 @@ setup: .venv/installed ## make .venv: the locked tools, and this package in edit
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
+engines: setup ## what the tests need beside Python: Java, Maven, DynamoDB Local, the model checker TLC
+	$(call say,setup: engines)
+	@tools/install-tlc
+	@$(BIN)/python -c 'from sluice.testing.dynamodb.install import installed; print("DynamoDB Local:", installed().libs)'
+
 lint: setup ## check style, types and the direction of imports
 	$(call say,lint: ruff check)
 	@$(BIN)/ruff check --quiet
@@ -46,7 +51,7 @@ format: setup ## rewrite the code in the house format
 	@$(BIN)/ruff check --quiet --fix-only
 	@$(BIN)/ruff format
 
-test: setup lint ## lint, run every test, require full coverage of the core
+test: setup lint engines ## lint, run every test on every engine, require full coverage of the core
 	$(call say,test: every test)
 	@$(BIN)/coverage erase
 	@$(BIN)/pytest -q -n $(WORKERS) --cov --cov-report= $(ARGS)
