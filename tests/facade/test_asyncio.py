@@ -65,7 +65,7 @@ def test_with_async_with_nothing_is_lost_when_asyncio_run_returns(url: str, when
     watching = AsyncSluice(url)
 
     async def main() -> None:
-        async with AsyncSluice(url) if url != "memory://" else watching as sluice:
+        async with AsyncSluice(url, timeout=30) if url != "memory://" else watching as sluice:
             await sluice.set_limits("openai", LIMITS)
             slow(sluice, 0.004)
             tasks = [asyncio.create_task(work(sluice)) for _ in range(4)]
@@ -88,6 +88,8 @@ def test_a_program_that_is_interrupted_ends_its_leases(tmp_path: Path) -> None:
     code = f"""
 import asyncio, os, signal, threading
 from sluice import AsyncSluice, Limit
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may ignore it
 
 async def work(sluice, everybody):
     async with sluice.acquire("openai", {{"tpd": 100}}) as lease:

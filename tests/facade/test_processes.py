@@ -31,6 +31,7 @@ def script(url: str, body: str, *, seconds: int = 40) -> subprocess.CompletedPro
     head = f"""
         import atexit, os, signal, sys, threading, time, warnings
         signal.alarm({seconds})
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may ignore it
         from sluice import Limit, Sluice, LeaseLost
         sluice = Sluice({url!r})
         sluice.set_limits("openai", [Limit("tpd", "1000 per 300day", cost=0), Limit("concurrent", "8 slots ttl 60s")])
@@ -276,6 +277,24 @@ def test_locks_that_other_threads_hold_at_a_fork_never_stop_the_child(url: str) 
     print(*sorted(set(said)))
     """,
         seconds=60,
+    )
+    assert says(ran) == ["fine"]
+
+
+def test_a_fork_while_another_thread_makes_a_client_does_not_stop_the_child(url: str) -> None:
+    ran = script(
+        url,
+        FORKED
+        + """
+    from sluice.facade import _making
+
+    def child():
+        with sluice.acquire("openai"):
+            return "fine"
+
+    with _making.lock:  # as another thread holds it, which the child has not got
+        print(fork(child))
+    """,
     )
     assert says(ran) == ["fine"]
 
