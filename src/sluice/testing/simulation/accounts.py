@@ -86,11 +86,9 @@ class Accounts:
     def check_promptness(self, record: Took, paused_until_ns: int) -> None:
         """While nothing goes wrong, who waits for the one slot of a limit has it soon after it comes free."""
         balance = self._balances.get(record.task)
-        if (
-            not self._calm
-            or balance is None
-            or any(charge.capacity != 1 or not charge.ttl_ns for charge in record.charges)
-        ):
+        if not self._calm or balance is None or not balance.asked:
+            return
+        if any(charge.capacity != 1 or not charge.ttl_ns for charge in record.charges):
             return
         freed = [self._slots[where].freed_ns for c in record.charges if (where := (c.bucket, c.limit)) in self._slots]
         idle_ns = record.now_ns - max([balance.asked_ns[1], paused_until_ns, *freed])
