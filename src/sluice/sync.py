@@ -273,7 +273,7 @@ class Sluice(Facade[RunningScope]):
         return self._run(self._here().configuration.resolve_limits(resource, entity=entity))
 
     def resources(self) -> list[str]:
-        """The resources that have limits of their own."""
+        """The resources that limits are set for, for everybody or for one entity."""
         return self._run(self._here().configuration.resources())
 
     # --- entities ---
