@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 from sluice.core.documents import Delete, Document, DocumentKey, Expect, Kind, Put, Version, Write
 from sluice.core.entities import Entity, climb, entity_body, parse_entity_body
 from sluice.core.errors import ConfigError, Conflict
-from sluice.core.levels import Level, Resolved, levels_for, limits_body, parse_limits_body, resolve
+from sluice.core.levels import Level, Resolved, limits_body, parse_limits_body
 from sluice.core.limits import Limit, check_limits
 from sluice.core.names import BucketKey, check_entity, check_name, check_resource
 from sluice.core.needs import Plan, Wanted, charge, check_known, plan
 from sluice.core.requests import Part
 from sluice.flow.cache import Cache
 from sluice.flow.documents import list_all, new_version, read, write, write_or_conflict
+from sluice.flow.resolving import InForce, Pair, in_force, parsed_entity, resolve_pairs
 
 if TYPE_CHECKING:
     from sluice.flow.ask import Ask
@@ -35,17 +36,6 @@ MAX_LISTED: Final = 50
 """Known resources named in an error message."""
 
 PURGING: Final = "purging"
-
-Bucketed = tuple[str, str]
-"""An entity and a resource."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Whose limits count for an entity's takes of a resource: its own, then each ancestor's."""
-
-    own: Resolved
-    ancestors: tuple[tuple[str, Resolved], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ class Configuration:
         self._name = client.settings.namespace
         clock, scope, ttl_ns = client.clock, client.scope, client.settings.config_ttl_ns
         self._ids: Cache[str, str] = Cache(clock, scope, ttl_ns, 1)
-        self._standings: Cache[tuple[str, str], Standing] = Cache(clock, scope, ttl_ns, CACHE_SIZE)
+        self._standings: Cache[Pair, InForce] = Cache(clock, scope, ttl_ns, CACHE_SIZE)
 
     def refresh(self) -> None:
         """Forget what was read, so that the next take reads anew."""
@@ -80,11 +70,11 @@ class Configuration:
     async def charges(self, ask: Ask) -> list[Part]:
         """The buckets that a take counts against, need by need, with all of their limits, zeros included."""
         namespace = await self.namespace_id()
-        standings = await self._all_standings(ask.wanted)
+        in_force_for = await self._in_force(ask.wanted)
         ttl_ns = self._client.settings.lease_ttl_ns if ask.ttl_ns is None else ask.ttl_ns
         parts = []
         for wanted in ask.wanted:
-            standing = standings[wanted.entity, wanted.resource]
+            standing = in_force_for[wanted.entity, wanted.resource]
             own = standing.own.limits if ask.limits is None else ask.limits
             charged = [(wanted.entity, own), *((name, found.limits) for name, found in standing.ancestors)]
             if not any(limits for _, limits in charged):
@@ -116,59 +106,18 @@ class Configuration:
         self._ids.put(ticket, self._name, namespace)
         return namespace
 
-    async def _all_standings(self, wanted: Sequence[Wanted]) -> dict[Bucketed, Standing]:
-        """Whose limits count, for each entity and resource that is wanted; all that isn't cached is read together."""
+    async def _in_force(self, wanted: Sequence[Wanted]) -> dict[Pair, InForce]:
+        """What is in force for each entity and resource that is wanted; all that isn't cached is read together."""
         ticket = self._standings.ticket()
         cached = {pair: self._standings.get(pair) for pair in dict.fromkeys((w.entity, w.resource) for w in wanted)}
-        standings = {pair: standing for pair, standing in cached.items() if standing is not None}
-        missing = [pair for pair, standing in cached.items() if standing is None]
+        known = {pair: found for pair, found in cached.items() if found is not None}
+        missing = [pair for pair, found in cached.items() if found is None]
         if missing:
-            read = await self._resolve(missing)
-            ancestors = await self._resolve_ancestors(
-                {pair: record for pair, (_, record) in read.items() if record is not None and record.cascade}
-            )
-            for pair, (own, _) in read.items():
-                standings[pair] = Standing(own, ancestors.get(pair, ()))
-                self._standings.put(ticket, pair, standings[pair])
-        return standings
-
-    async def _resolve(self, pairs: Sequence[Bucketed]) -> dict[Bucketed, tuple[Resolved, Entity | None]]:
-        """The limits in force for entities on resources, and the entities' records, in one read."""
-        namespace = await self.namespace_id()
-        keys = []
-        for entity, resource in pairs:
-            keys += [DocumentKey(namespace, Kind.LIMITS, level.id) for level in levels_for(entity, resource)]
-            keys.append(DocumentKey(namespace, Kind.ENTITY, entity))
-        once = list(dict.fromkeys(keys))
-        found = dict(zip(once, await self._get(once), strict=True))
-        documents = [found[key] for key in keys]
-        resolved = {}
-        for number, (entity, resource) in enumerate(pairs):
-            *limits, record = documents[5 * number : 5 * number + 5]
-            in_force = resolve(levels_for(entity, resource), [_limits(document) for document in limits])
-            resolved[entity, resource] = in_force, _entity(entity, record)
-        return resolved
-
-    async def _resolve_ancestors(
-        self, records: Mapping[Bucketed, Entity]
-    ) -> dict[Bucketed, tuple[tuple[str, Resolved], ...]]:
-        """All ancestors by the recorded paths at once; those that the paths don't know, a generation at a time."""
-        found: dict[Bucketed, tuple[Resolved, Entity | None]] = {}
-        missing = [
-            (ancestor, resource)
-            for (_, resource), record in records.items()
-            for ancestor in record.path or ((record.parent,) if record.parent else ())
-        ]
-        paths: dict[Bucketed, tuple[str, ...]] = {}
-        while missing:
-            found |= await self._resolve(list(dict.fromkeys(missing)))
-            known = {entity: record for (entity, _), (_, record) in found.items()}
-            missing = []
-            for pair, record in records.items():
-                paths[pair], unread = climb(record, known)
-                wanted = [*paths[pair], *([unread] if unread is not None else [])]
-                missing += [(entity, pair[1]) for entity in wanted if (entity, pair[1]) not in found]
-        return {pair: tuple((name, found[name, pair[1]][0]) for name in path) for pair, path in paths.items()}
+            read_now = await in_force(self._get, await self.namespace_id(), missing)
+            for pair, found in read_now.items():
+                self._standings.put(ticket, pair, found)
+            known |= read_now
+        return known
 
     async def _no_limits(self, wanted: Wanted) -> ConfigError:
         names = await self.resources()
@@ -200,7 +149,8 @@ class Configuration:
     async def resolve_limits(self, resource: str, *, entity: str) -> Resolved:
         check_resource(resource)
         check_name(entity, "entity")
-        resolved, _ = (await self._resolve([(entity, resource)]))[entity, resource]
+        found = await resolve_pairs(self._get, await self.namespace_id(), [(entity, resource)])
+        resolved, _ = found[entity, resource]
         return resolved
 
     async def resources(self) -> list[str]:
@@ -294,7 +244,7 @@ class Configuration:
     async def _entities(self, ids: Sequence[str]) -> dict[str, Entity | None]:
         namespace = await self.namespace_id()
         found = await self._get([DocumentKey(namespace, Kind.ENTITY, item) for item in ids])
-        return {item: _entity(item, document) for item, document in zip(ids, found, strict=True)}
+        return {item: parsed_entity(item, document) for item, document in zip(ids, found, strict=True)}
 
     # --- documents ---
 
@@ -310,14 +260,6 @@ class Configuration:
             await write_or_conflict(self._client, writes, what, why)
         finally:
             self._standings.clear()
-
-
-def _limits(document: Document | None) -> tuple[Limit, ...] | None:
-    return None if document is None else parse_limits_body(document.body)
-
-
-def _entity(entity_id: str, document: Document | None) -> Entity | None:
-    return None if document is None else parse_entity_body(entity_id, document.body, document.version)
 
 
 def _filed(level: Level) -> dict[str, str]:
