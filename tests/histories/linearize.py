@@ -94,7 +94,7 @@ class _Search(Generic[S, C]):
 
     def branches(self, placed: int, state: S) -> Iterator[tuple[int, int, S]]:
         """Which call can come next, what is placed then, and the state it leads to."""
-        numbers = self.next(placed)
+        numbers = sorted(self.next(placed), key=lambda number: self.calls[number].over_ns)  # the likeliest first
         for number in numbers:
             call = self.calls[number]
             if call.changes_nothing and not self._ends_a_doubt(call, numbers) and any(self._fits(state, call)):

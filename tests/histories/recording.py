@@ -7,13 +7,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from sluice.core.bounds import NS_PER_MS
+from sluice.core.bucket import EMPTY
+from sluice.core.decide import decide
+from sluice.core.requests import BucketOutcome, Denied, Granted, Peek
 from tests.histories.journal import now_ns, read_journal
 from tests.histories.linearize import NEVER_NS, Verdict, apart, linearize
-from tests.histories.model import NOTHING_YET, Recorded, step
+from tests.histories.model import NOTHING_YET, Recorded, State, step
 from tests.histories.stores import REAL
 
 PROCESSES: Final = 8
@@ -129,13 +133,39 @@ def judge(history: History) -> list[Verdict[Recorded]]:
 
 
 def story(verdict: Verdict[Recorded]) -> str:
-    """What went before, and the calls none of which could come next."""
-    lines = [f"{len(verdict.order)} calls have an order; the last of them and those of which none could come next:"]
-    lines += [f"  placed  {_line(call)}" for call in verdict.order[-3:]]
-    lines += [f"  stuck   {_line(call)}" for call in verdict.stuck]
+    """What went before, and the calls none of which could come next, with what the core would have answered to each."""
+    state = NOTHING_YET
+    for call in verdict.order:
+        state = next(iter(step(state, call)))
+    start_ns = min((call.made_ns for call in (*verdict.order[-3:], *verdict.stuck)), default=0)
+    lines = [f"{len(verdict.order)} calls have an order. The last of them, and those of which none could come next:"]
+    lines += [f"  placed  {_line(call, start_ns)}" for call in verdict.order[-3:]]
+    for call in verdict.stuck:
+        lines.append(f"  stuck   {_line(call, start_ns)}")
+        for at_ns in call.decided_ns if call.known else ():
+            late = at_ns < state.now_ns and not isinstance(call.request, Peek)
+            why = "decided at a time before that of the last one placed" if late else _core_says(state, call, at_ns)
+            lines.append(f"          {why}")
     return "\n".join(lines)
 
 
-def _line(call: Recorded) -> str:
-    over = "never" if call.over_ns == NEVER_NS else f"{call.over_ns - call.made_ns} ns later"
-    return f"made at {call.made_ns}, over {over}: {call.request} -> {call.outcome or 'no answer'}"
+def _core_says(state: State, call: Recorded, now_ns: int) -> str:
+    _, _, outcome = decide(call.request, lambda key: state.buckets.get(key, EMPTY), now_ns)
+    if _brief(outcome) == _brief(call.outcome):
+        return f"here it would have shown {_images(outcome)} and not {_images(call.outcome)}"
+    return f"here the core says {_brief(outcome)}"
+
+
+def _line(call: Recorded, start_ns: int) -> str:
+    over = "never" if call.over_ns == NEVER_NS else f"{(call.over_ns - start_ns) / NS_PER_MS:.3f}"
+    times = f"{(call.made_ns - start_ns) / NS_PER_MS:.3f} to {over} ms"
+    return f"{times}: {call.request} -> {_brief(call.outcome) if call.known else 'no answer'}"
+
+
+def _brief(outcome: BucketOutcome | None) -> str:
+    """An answer without its images."""
+    return str(replace(outcome, images=()) if isinstance(outcome, Granted | Denied) else type(outcome).__name__)
+
+
+def _images(outcome: BucketOutcome | None) -> str:
+    return str(outcome.images if isinstance(outcome, Granted | Denied) else outcome)
