@@ -18,6 +18,7 @@ from sluice.core.levels import Resolved
 from sluice.core.limits import Limit, Rate, Slots
 from sluice.core.requests import Denied, LimitStatus, Need
 from sluice.flow.configure import StoredLimits
+from sluice.flow.report import Usage
 from sluice.flow.survey import HeldLease, Repairs, Standing
 from sluice.sync import Lease, Sluice
 
@@ -49,6 +50,7 @@ __all__ = [
     "Standing",
     "StoreUnavailable",
     "StoredLimits",
+    "Usage",
     "WaitTimeout",
 ]
 

@@ -14,10 +14,11 @@ from sluice.core.limits import Limit
 from sluice.core.requests import Denied, Need
 from sluice.facade import Facade, Kinds, LeaseView, check_reactions, together
 from sluice.flow import acquire as taking
-from sluice.flow import namespaces, survey
+from sluice.flow import namespaces, report, survey
 from sluice.flow.ask import Ask, read_ask, read_turn
 from sluice.flow.client import Client
 from sluice.flow.configure import StoredLimits
+from sluice.flow.report import Usage
 from sluice.flow.survey import HeldLease, Repairs, Standing
 from sluice.ports import Clock, Scope
 from sluice.sync import Lease, Sluice
@@ -255,6 +256,18 @@ class AsyncSluice(Facade[DrainingScope]):
     @_as(Sluice.leases)
     async def leases(self, resource: str | None = None, *, entity: str | None = None) -> list[HeldLease]:
         return await survey.leases(self._here(), resource, entity)
+
+    @_as(Sluice.usage)
+    async def usage(
+        self,
+        resource: str,
+        *,
+        entity: str = "*",
+        since: float | None = None,
+        until: float | None = None,
+        window: str = "hour",
+    ) -> list[Usage]:
+        return await report.usage(self._here(), resource, entity, since=since, until=until, window=window)
 
     # --- limits ---
 

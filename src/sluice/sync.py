@@ -14,11 +14,12 @@ from sluice.core.limits import Limit
 from sluice.core.requests import Denied, Need
 from sluice.facade import Facade, Kinds, LeaseView, check_reactions, together
 from sluice.flow import acquire as taking
-from sluice.flow import namespaces, survey
+from sluice.flow import namespaces, report, survey
 from sluice.flow.ask import read_ask, read_turn
 from sluice.flow.client import Client
 from sluice.flow.configure import StoredLimits
 from sluice.flow.lease import Lease as LeaseState
+from sluice.flow.report import Usage
 from sluice.flow.survey import HeldLease, Repairs, Standing
 from sluice.ports import Clock, Scope
 from sluice.wires.blocking.scope import BlockingScope
@@ -245,6 +246,22 @@ class Sluice(Facade[RunningScope]):
     def leases(self, resource: str | None = None, *, entity: str | None = None) -> list[HeldLease]:
         """Who holds slots, and since when."""
         return self._run(survey.leases(self._here(), resource, entity))
+
+    def usage(
+        self,
+        resource: str,
+        *,
+        entity: str = "*",
+        since: float | None = None,
+        until: float | None = None,
+        window: str = "hour",
+    ) -> list[Usage]:
+        """What was used of a resource's limits, by the ``"hour"``, ``"day"`` or ``"month"`` (UTC).
+
+        ``since`` and ``until`` are seconds since the epoch; left out, it is the last day until now. The hours that they
+        fall into are counted whole.
+        """
+        return self._run(report.usage(self._here(), resource, entity, since=since, until=until, window=window))
 
     # --- limits ---
 

@@ -170,7 +170,13 @@ def _fold_old_hours(client: Client, take: Take, answer: Granted | Denied) -> Non
         many = past_hours(image.usage, answer.now_ns // NS_PER_HOUR) > FOLD_PAST_HOURS
         if many and part.key not in client.folding:
             client.folding.add(part.key)
-            client.scope.spawn(_fold(client, Fold(part.key)), "sluice fold")
+            work = _fold(client, Fold(part.key))
+            try:
+                client.scope.spawn(work, "sluice fold")
+            except RuntimeError as error:  # no thread to be had: whoever sees the bucket next files it
+                work.close()
+                client.folding.discard(part.key)
+                logger.warning("usage of %s could not be filed: %s", part.key.text, error)
 
 
 async def _fold(client: Client, request: Fold) -> None:

@@ -53,10 +53,13 @@ async def list_page(
     asked: str,
     *,
     under: tuple[str, str] | None = None,
+    prefix: str = "",
     after: str | None = None,
 ) -> Page:
     """A page of documents of a kind."""
-    page, _ = await sure_call(client, lambda: client.store.list(namespace, kind, under=under, after=after), asked)
+    page, _ = await sure_call(
+        client, lambda: client.store.list(namespace, kind, under=under, prefix=prefix, after=after), asked
+    )
     return page
 
 
