@@ -90,7 +90,8 @@ class Accounts:
             return
         if any(charge.capacity != 1 or not charge.ttl_ns for charge in record.charges):
             return
-        freed = [self._slots[where].freed_ns for c in record.charges if (where := (c.bucket, c.limit)) in self._slots]
+        holders = (self._slots.get((charge.bucket, charge.limit)) for charge in record.charges)
+        freed = [found.free_since_ns(record.now_ns) for found in holders if found is not None]
         idle_ns = record.now_ns - max([balance.asked_ns[1], paused_until_ns, *freed])
         if idle_ns > PROMPT_NS:
             raise Broken(9, f"{record.task} waited for {idle_ns} ns although nobody held what it waits for")

@@ -168,6 +168,10 @@ class SlotHolders:
         missing = len(live) + charge.amount + charge.leave - charge.capacity
         return live[min(missing, len(live)) - 1] - now_ns if missing > 0 else 0
 
+    def free_since_ns(self, now_ns: int) -> int:
+        """When a slot came free last: given back, or lapsed."""
+        return max([self.freed_ns, *(at_ns for _, at_ns in self.holders.values() if at_ns <= now_ns)])
+
     def let_go(self, lease: str, now_ns: int) -> bool:
         """Take a lease's slots away; whether it had any that live."""
         _, expires_ns = self.holders.pop(lease, (0, 0))
