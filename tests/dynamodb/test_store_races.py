@@ -233,6 +233,18 @@ def test_limits_counted_in_two_intervals_at_the_same_time_lose_nothing(race: Rac
     assert race.image.rates["rpm"] == RateState(race.clock.now_ns() + 8 * 12 * S, 12 * S)
 
 
+def test_a_fourth_try_needs_no_guess_and_stays_within_the_limit(race: Race) -> None:
+    def others(tokens: int) -> Callable[[], object]:
+        return lambda: race.ask("settle", Settle(KEY, (Delta("rpm", tokens, 6 * S),)), of=race.second)
+
+    race.take("lease", RPM)
+    race.clock.advance(6)
+    race.before_its_writes(others(2), others(-3), others(8))
+    assert isinstance(race.take("fourth", RPM), Granted)
+    assert race.image.rates["rpm"].full_at_ns == race.clock.now_ns() + 60 * S
+    assert sum(race.image.usage.values()) == 1 + 2 - 3 + 8 + 1
+
+
 def test_others_who_are_always_faster_end_in_a_denial_that_says_so(race: Race) -> None:
     def restated(interval_ns: int) -> Callable[[], object]:
         return lambda: race.take(f"other {interval_ns}", RateCharge("rpm", 1, 100, interval_ns), of=race.second)
