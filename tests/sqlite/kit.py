@@ -7,7 +7,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,14 @@ def locked(path: Path) -> Iterator[None]:
     with raw(path) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for other threads to come to where a test needs them."""
+    latest = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < latest, "the others never came"
+        time.sleep(0.001)
 
 
 # --- other processes --------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from sluice.stores.sqlite import SqliteStore, Transaction
 from sluice.testing import ManualClock
 from sluice.wires.aio.sqlite import AioWire
 from sluice.wires.sqlite_place import Place
-from tests.sqlite.kit import KEY, TIMEOUT_NS, intact, locked, python, statements, take, taken, url_of, verbs
+from tests.sqlite.kit import KEY, TIMEOUT_NS, intact, locked, python, statements, take, taken, until, url_of, verbs
 
 PER_HOUR = [Limit("rpm", "1M/hour")]
 
@@ -210,10 +210,7 @@ def test_a_client_that_is_dropped_leaves_no_thread(tmp_path: Path) -> None:
 
     asyncio.run(main())
     gc.collect()
-    until = time.monotonic() + 5
-    while threads() and time.monotonic() < until:
-        time.sleep(0.001)
-    assert not threads()
+    until(lambda: not threads())
 
 
 USES = """

@@ -47,6 +47,7 @@ from tests.sqlite.kit import (
     statements,
     take,
     taken,
+    until,
     verbs,
 )
 
@@ -147,8 +148,7 @@ def test_threads_that_wait_at_the_same_time_share_a_transaction(
             ]
             for thread in threads:
                 thread.start()
-            while len(store._wire._line.jobs) < len(threads):  # type: ignore[attr-defined]
-                time.sleep(0.001)
+            until(lambda: len(store._wire._line.jobs) == len(threads))  # type: ignore[attr-defined]
             heard.clear()
         for thread in threads:
             thread.join()
@@ -332,8 +332,7 @@ def test_those_who_shared_the_interrupted_transaction_get_their_certainty(
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
-        while len(plain_store._wire._line.jobs) < len(threads):  # type: ignore[attr-defined]
-            time.sleep(0.001)
+        until(lambda: len(plain_store._wire._line.jobs) == len(threads))  # type: ignore[attr-defined]
     for thread in threads:
         thread.join()
     assert len(interrupted) == 1
@@ -425,8 +424,7 @@ def test_what_a_signal_handler_raises_reaches_its_own_caller(
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
         for thread in threads:
             thread.start()
-        while len(plain_store._wire._line.jobs) < len(threads):  # type: ignore[attr-defined]
-            time.sleep(0.001)
+        until(lambda: len(plain_store._wire._line.jobs) == len(threads))  # type: ignore[attr-defined]
     for thread in threads:
         thread.join()
     assert len(raised) == 1

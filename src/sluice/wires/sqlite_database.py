@@ -75,6 +75,9 @@ class Database:
         fate: Fate = Unreached
         try:
             with self._turn:
+                if self._in_transaction:
+                    lead.answer(Unreached("it was asked in the middle of this thread's own transaction"))
+                    return (lead,)
                 self._in_transaction = True
                 try:
                     connection = self._begun(lead)
@@ -83,7 +86,10 @@ class Database:
                     fate = Unknown
                     connection.execute("COMMIT")
                 finally:
-                    self._end()
+                    # Nothing is called before the rollback, so no interruption can come in between.
+                    self._in_transaction = False
+                    if self._opened and self._opened[0].connection.in_transaction:
+                        self._opened[0].connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             return _failed(batch or (lead,), error, self.place, fate)
         except ConfigError as error:
@@ -125,6 +131,8 @@ class Database:
     # --- the connection ---
 
     def _begun(self, lead: Job) -> sqlite3.Connection:
+        if self._opened and self._opened[0].connection.in_transaction:
+            _close(self._opened)  # its last rollback failed
         if not self._opened:
             self._open(lead.until_ns)
         connection = self._opened[0].connection
@@ -144,15 +152,6 @@ class Database:
         except BaseException:
             _close(self._opened)
             raise
-
-    def _end(self) -> None:
-        """Undo what was begun and not committed. A connection that can't even do that is given up."""
-        self._in_transaction = False
-        if self._opened and self._opened[0].connection.in_transaction:
-            try:
-                self._opened[0].connection.execute("ROLLBACK")
-            except sqlite3.Error:
-                _close(self._opened)
 
     # --- around a fork ---
 

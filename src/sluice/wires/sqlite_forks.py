@@ -68,8 +68,8 @@ class _Forking:
     """Forks one at a time, each with all connections closed."""
 
     def __init__(self) -> None:
-        self._one_at_a_time = threading.Lock()
-        self._prepared: list[Forkable] = []
+        self._one_at_a_time = threading.RLock()
+        self._prepared: list[list[Forkable]] = []
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
                 before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
@@ -80,21 +80,19 @@ class _Forking:
 
     def _before(self) -> None:
         self._one_at_a_time.acquire()
-        self._prepared = list(_forkables)
-        for forkable in self._prepared:
+        self._prepared.append(list(_forkables))
+        for forkable in self._prepared[-1]:
             forkable.before_fork()
 
     def _after_in_parent(self) -> None:
-        for forkable in self._prepared:
+        for forkable in self._prepared.pop():
             forkable.after_fork_in_parent()
-        self._prepared = []
         self._one_at_a_time.release()
 
     def _after_in_child(self) -> None:
-        for forkable in self._prepared:
+        for forkable in self._prepared.pop():
             forkable.after_fork_in_child()
-        self._prepared = []
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = threading.RLock()
 
 
 forking = _Forking()

@@ -7,6 +7,7 @@
 While one transaction is in flight, what arrives waits and leaves together in the next; an idle file adds no delay.
 """
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,14 +22,24 @@ MAX_BATCH: Final = 256
 """Jobs in one transaction. More wait for the next, so that other processes have their turn."""
 
 
+def _closed() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(eq=False, slots=True)
 class Job:
-    """Something to do in a transaction, until when there is time for it, and what came of it."""
+    """Something to do in a transaction, until when there is time for it, and what came of it.
+
+    A thread that waits for it does so at ``told``, a lock that is let go of when there is something to see.
+    """
 
     work: Callable[[Transaction], Any]
     writes: bool
     until_ns: int
     done: bool = False
+    told: threading.Lock = field(default_factory=_closed)
     _answer: Any = None
     _error: Exception | None = None
 
@@ -37,6 +48,11 @@ class Job:
 
     def fail(self, error: Exception) -> None:
         self._error, self.done = error, True
+
+    def tell(self) -> None:
+        """Have its thread look."""
+        if self.told.locked():
+            self.told.release()
 
     def outcome(self) -> Any:
         """Its answer; or the error that belongs to whoever asked is raised."""

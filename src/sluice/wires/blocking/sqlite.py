@@ -1,15 +1,18 @@
 """SQLite for callers that block: each thread runs its own transaction, or shares the one that another is about to run.
 
-Whoever comes while no thread is at the file leads: it begins a transaction and takes every job that waits by then into
-it. The others wait; once it is over, those with an answer go and one of the rest leads. An interruption of the leader
-(KeyboardInterrupt) undoes the transaction and hands the lead on.
+Whoever finds the turn free leads: it begins a transaction and takes every job that waits by then into it. The others
+wait; once it is over, those with an answer are told, and one of the rest, which leads.
+
+An interruption (KeyboardInterrupt, what a signal handler raises) may come between any two steps. So the turn is a lock
+that its thread lets go of in the very first step of a ``finally``; who waits to be told does so at a bare lock, because
+`threading.Condition` can be interrupted half-way; and who was not told looks by itself every so often.
 
 A job waits for its turn no longer than the client's timeout. What can't be bounded is the disk, under the leader.
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sluice.core.requests import Failure
 from sluice.ports import Clock
@@ -22,6 +25,10 @@ from sluice.wires.sqlite_place import Place, read_url
 T = TypeVar("T")
 
 
+LOOK_S: Final = 0.01
+"""Who waits looks this often whether the turn is free, in case that nobody told."""
+
+
 class BlockingWire:
     """Runs jobs in the threads that ask."""
 
@@ -29,9 +36,8 @@ class BlockingWire:
         self._database = Database(place, clock)
         self._timeout_ns = timeout_ns
         self._line = Line()
-        self._leader: Job | None = None
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._lock = threading.RLock()
+        self._turn = threading.RLock()
 
     async def write(self, job: Callable[[Transaction], T], /) -> T | Failure:
         return self._run(writing(job, self._timeout_ns))  # type: ignore[no-any-return]
@@ -46,36 +52,49 @@ class BlockingWire:
         try:
             with self._lock:
                 self._line.jobs.append(job)
-                if self._leader is None:
-                    self._leader = job
             while not job.done:
-                if self._leader is job:
-                    self._database.run(job, lambda: self._gather(job))
-                else:
+                if not self._led(job):
                     self._wait(job)
         finally:
-            self._leave(job)
+            with self._lock:
+                self._line.withdraw(job)
         return job.outcome()
 
-    def _wait(self, job: Job) -> None:
-        """Wait until the job is done, somebody is to lead, which is this one then, or time is up."""
+    def _led(self, job: Job) -> bool:
+        """Run the next transaction, unless another thread does: whether this one did."""
+        done: Sequence[Job] = ()
+        leads = False
+        try:
+            leads = self._turn.acquire(blocking=False)
+            if leads:
+                done = self._database.run(job, lambda: self._gather(job))
+        finally:
+            try:
+                self._turn.release()  # nothing is called before, so no interruption can come in between
+            except RuntimeError:
+                leads = False  # it is another thread's
+        if len(done) > 1 or self._line.jobs:
+            self._tell(done)
+        return leads
+
+    def _tell(self, done: Sequence[Job]) -> None:
+        """Tell those who have an answer, and who waits longest that the turn is free."""
         with self._lock:
-            if not self._changed.wait_for(lambda: job.done or self._leader is None, job.seconds_left):
-                self._line.give_up(job)
-            elif self._leader is None and not job.done:
-                self._leader = job
+            for job in (*done, *list(self._line.jobs)[:1]):
+                job.tell()
+
+    def _wait(self, job: Job) -> None:
+        """Wait until there is something to see, or time is up."""
+        left_s = job.seconds_left
+        job.told.acquire(timeout=min(left_s, LOOK_S))
+        if not left_s:
+            with self._lock:
+                if not job.done:
+                    self._line.give_up(job)
 
     def _gather(self, lead: Job) -> Sequence[Job]:
         with self._lock:
             return self._line.take(lead)
-
-    def _leave(self, job: Job) -> None:
-        with self._lock:
-            if self._line.jobs:
-                self._line.withdraw(job)
-            if self._leader is job:
-                self._leader = None
-                self._changed.notify_all()
 
 
 def opener(url: str) -> SqliteOpener:
