@@ -21,9 +21,8 @@ CALLS = 1_600
 PARTS = 4
 """The schedules are run in so many parts, for the workers of a test run to share."""
 
-ONCE_A_RUN = (CallFault.CLOCKS_APART, CallFault.INDEX_LATE)
-NEVER_HERE = (CallFault.CONFLICT,)
-"""Transactions are made by those who set limits, who stand beside the faults."""
+SELDOM = (CallFault.CLOCKS_APART, CallFault.INDEX_LATE, CallFault.CONFLICT)
+"""The first two strike once a run; only transactions are in conflict."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -39,8 +38,8 @@ def test_whole_requests_are_decided_as_the_promises_say_to_the_nanosecond(part: 
 def test_no_claim_breaks_when_faults_befall_single_calls_and_clocks_are_apart(part: int) -> None:
     report = simulate_calls(range(part * CALLS // PARTS, (part + 1) * CALLS // PARTS))
     assert not report.failure, str(report)
-    for fault in set(CallFault).difference(NEVER_HERE):
-        assert report.fired[fault] >= (50 if fault in ONCE_A_RUN else 100), f"{fault}\n{report}"
+    for fault in CallFault:
+        assert report.fired[fault] >= (50 if fault in SELDOM else 100), f"{fault}\n{report}"
     assert report.granted >= report.runs
     assert report.denied >= report.runs
     assert report.contended <= report.granted // 100, str(report)

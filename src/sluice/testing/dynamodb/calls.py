@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from sluice.core.requests import Settle, Unknown, Unreached
 from sluice.stores.dynamodb.wire import Call, Operation, Reply
@@ -142,7 +142,7 @@ class CallWire:
         never = set()
         if call.operation is not Operation.TRANSACT_WRITE_ITEMS:
             never.add(CallFault.CONFLICT)
-        if not _may_come_twice(sent.verb, sent.requests):
+        if not _may_come_twice(sent, call):
             never.add(CallFault.DUPLICATED)
         options = [(fault, 0 if fault in never else often) for fault, often in OFTEN.items()]
         fault = self._world.decisions.which(f"{self._process.name}/calls", options)
@@ -156,8 +156,8 @@ class CallWire:
         return (low_ns + int(self._latency() * (high_ns - low_ns))) // 2
 
 
-def _may_come_twice(verb: str, requests: Sequence[Any]) -> bool:
-    """What is conditional on its own lease, or errs towards the limit the second time."""
-    if verb == "settle":
-        return all(isinstance(request, Settle) and request.only_owes for request in requests)
-    return verb in {"take", "release", "renew", "reap"}
+def _may_come_twice(sent: Sent, call: Call) -> bool:
+    """What is conditional on its own lease, has a token, or errs towards the limit the second time."""
+    if sent.verb == "settle":
+        return all(isinstance(request, Settle) and request.only_owes for request in sent.requests)
+    return sent.verb in {"take", "release", "renew", "reap"} or "ClientRequestToken" in call.body

@@ -6,7 +6,8 @@
 What `sluice.testing.simulation` does to whole requests of any store is done here to each call that the store makes of
 them: it is lost, or its reply is, it comes twice or late, it is overtaken, throttled or in conflict. So the calls of
 several clients come in between each other, and a client may be cut off between two calls of one request. Clients go by
-clocks that are apart, and indexes lag. What is claimed then is written in `claims`.
+clocks that are apart, and indexes lag. Beside them, a clerk in each process writes documents (see `clerks`). What is
+claimed of all that is written in `claims`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from sluice.stores.dynamodb.store import MAX_SKEW_NS, DynamoStore
 from sluice.stores.dynamodb.table import definition
 from sluice.testing.dynamodb.calls import CallFault, CallWire, Roads
 from sluice.testing.dynamodb.claims import Claims
+from sluice.testing.dynamodb.clerks import KEYS, Books, write_both
 from sluice.testing.dynamodb.model import Engine as Table
 from sluice.testing.dynamodb.model import ModelWire
 from sluice.testing.dynamodb.recorder import Recorder, Sent
@@ -51,7 +53,7 @@ from sluice.testing.simulation.model import Broken
 from sluice.testing.simulation.setting import SECOND, Setting
 from sluice.testing.simulation.story import shrunk, told
 from sluice.testing.simulation.system import System
-from sluice.testing.simulation.world import Process
+from sluice.testing.simulation.world import Process, at_once
 
 TABLE: Final = "simulated"
 STORY_LINES: Final = 120
@@ -102,11 +104,21 @@ class CallSystem(System):
         self.promises = self.claims  # type: ignore[assignment] # reads the same history, and holds it to less
         self.recorder = Recorder(self.network, self.store.table, self.claims)
         self.roads = Roads(self.network, self.recorder, calm, fired)
+        self.books = Books()
 
     def reached(self, process: Process) -> Store:
         """A store of the process's own, over a wire of its own, by a clock that may be apart from the others."""
         process.clock.offset_ns = self.decisions.stream(f"{process.name}/clock").randrange(self._spread_ns + 1)
-        return CallStore(self.roads, process)
+        store = CallStore(self.roads, process)
+        process.start(write_both(process, store, self.books), f"{process.name}/clerk")
+        return store
+
+    def _run(self) -> None:
+        super()._run()
+        found = at_once(self.store.get(KEYS))
+        if isinstance(found, Unknown | Unreached):
+            raise TypeError(f"an engine is never at fault by itself, and this one answered {found!r}")
+        self.books.conclude(list(found))
 
     def _kill(self, process: Process) -> None:
         super()._kill(process)
