@@ -101,6 +101,8 @@ def test_a_denied_take_writes_nothing(store: SqliteStore, tmp_path: Path) -> Non
 
 
 def test_what_follows_a_take_costs_a_write_each_and_looking_costs_a_read(store: SqliteStore) -> None:
+    same = cost(store, lambda: store.renew([Renew(KEY, "first", (slots(),))]), Renewed)
+    assert same == NOTHING_WRITTEN, "at the same instant a renewal changes nothing"
     store._wire._database._clock.advance(1)  # type: ignore[attr-defined]
     assert cost(store, lambda: store.renew([Renew(KEY, "first", (slots(),))]), Renewed) == WRITE
     assert cost(store, lambda: store.settle([Settle(KEY, (Delta("rpm", 3, NS_PER_SECOND),))]), Settled) == WRITE
