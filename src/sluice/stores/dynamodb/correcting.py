@@ -30,6 +30,8 @@ CONTENDED: Final = "others changed the bucket faster, several times in a row"
 
 def settle(bench: Bench, request: Settle) -> Work[Settled | Unknown | Unreached]:
     """Correct the rates of a bucket, all in one write."""
+    if not request.deltas:
+        return Settled(bench.now_ns)
     image = bench.beliefs.get(request.key)
     if _names_twice(request.deltas):
         return (yield from _settle_pinned(bench, request))
