@@ -12,10 +12,10 @@ from sluice.testing.dynamodb import LocalEngine
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Generator[LocalEngine]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[LocalEngine]:
     """DynamoDB Local, started by the first worker that needs it, ended with the last."""
     base = tmp_path_factory.getbasetemp()
-    folder: Path = base if worker_id == "master" else base.parent
+    folder: Path = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with LocalEngine.shared(folder / "dynamodb-local") as running:
         yield running
 

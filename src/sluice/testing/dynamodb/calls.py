@@ -113,6 +113,13 @@ class CallWire:
         if fault is CallFault.REPLY_SLOW:
             back_ns += int(self._latency() * timeout_ns)
 
+        given_up_ns = world.now_ns + timeout_ns
+
+        def applied() -> Reply:
+            """What arrives when nobody waits for it any more is nobody's doing."""
+            late = world.now_ns >= given_up_ns
+            return recorder.apply(sent, sent.task + GHOST if late else sent.task, call)
+
         def again() -> None:
             recorder.apply(sent, sent.task + GHOST, call)
 
@@ -127,7 +134,7 @@ class CallWire:
             elif fault is CallFault.DELAYED:
                 world.at(world.now_ns + timeout_ns + int(self._latency() * (LONGEST_DELAY - 1) * timeout_ns), again)
             elif fault is not CallFault.REQUEST_LOST:
-                reply = recorder.apply(sent, sent.task, call)
+                reply = applied()
                 if fault is not CallFault.REPLY_LOST:
                     back(reply)
                 if fault is CallFault.DUPLICATED:
