@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from sluice.wires.aio.dynamodb import AioWire
 from sluice.wires.clock import SystemClock
 from sluice.wires.dynamodb import account as accounts
 from sluice.wires.dynamodb.account import Account, NotResolved
-from sluice.wires.dynamodb.options import read_options
+from sluice.wires.dynamodb.options import Options, read_options
 from sluice.wires.dynamodb.skew import HostClock
 from tests.dynamodb.scripted import Act, Scripted, error, get, reply, wired
 
@@ -248,29 +248,51 @@ def test_credentials_that_the_engine_refuses_are_asked_for_anew(kind: str, aws: 
             assert [access_key(engine, call) for call in range(2)] == ["key0", "key1"]
 
 
-def test_the_event_loop_goes_on_while_credentials_are_fetched(aws: Path) -> None:
-    process = Process(aws, 60, takes=0.3)
+async def ticks_during(work: Coroutine[object, object, object]) -> int:
+    """How often the loop has turned while something was awaited."""
+    ticks = 0
 
-    async def main() -> int:
-        ticks = 0
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
 
-        async def tick() -> None:
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(0.01)
-                ticks += 1
+    ticking = asyncio.create_task(tick())
+    await work
+    ticking.cancel()
+    return ticks
 
-        options = read_options(f"dynamodb://quota?endpoint={engine.url}")
-        wire = AioWire(options, HostClock(SystemClock()), lambda: Account(options))
-        ticking = asyncio.create_task(tick())
-        await asyncio.gather(*[wire.send([get()]) for _ in range(5)])
-        ticking.cancel()
+
+def test_the_event_loop_goes_on_while_credentials_are_fetched_and_while_they_are_refreshed(
+    aws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(aws, 60, 60, takes=0.3)
+    made: list[Account] = []
+
+    def resolve(options: Options) -> Account:
+        made.append(Account(options))
+        return made[0]
+
+    async def main() -> list[int]:
+        options = read_options(f"dynamodb://quota?endpoint={engine.url}&read_timeout=10s")
+        wire = AioWire(options, HostClock(SystemClock()), lambda: resolve(options))
+
+        async def five() -> None:
+            await asyncio.gather(*[wire.send([get()]) for _ in range(5)])
+
+        fetching = await ticks_during(five())
+        assert process.asked == 1, "once, for all tasks"
+        expires_in(made[0], -1)
+        monkeypatch.setattr(accounts, "REUSED_NS", 0)
+        refreshing = await ticks_during(five())
+        assert process.asked == 2
         await wire.close()
-        return ticks
+        return [fetching, refreshing]
 
     with Scripted() as engine:
-        assert asyncio.run(main()) > 10
-    assert process.asked == 1, "once, for all tasks"
+        assert all(ticks > 10 for ticks in asyncio.run(main()))
+    assert {access_key(engine, call) for call in range(5, 10)} == {"key1"}
 
 
 # --- roles ---
