@@ -28,6 +28,8 @@ from sluice.core.requests import (
     Reaped,
     Release,
     Renew,
+    Repair,
+    Repaired,
     Settle,
     Settled,
     SlotsCharge,
@@ -135,6 +137,7 @@ def undecided(request: BucketRequest, bucket: Bucket) -> tuple[dict[BucketKey, B
         (Peek(ACME), Peeked(NOW_NS, EMPTY)),
         (Pause(ACME, 0), Paused(NOW_NS, 0)),
         (Fold(ACME), Folded(NOW_NS, 0)),
+        (Repair(ACME, (rate(1),)), Repaired(NOW_NS, EMPTY, (), pause_ended=False)),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -161,6 +164,14 @@ def test_a_settlement_is_saved() -> None:
     changed, outcome = undecided(Settle(ACME, (Delta("tpm", 2, 5),)), EMPTY)
     assert outcome == Settled(NOW_NS)
     assert changed[ACME].rates["tpm"].full_at_ns == NOW_NS + 10
+
+
+def test_a_repair_is_saved() -> None:
+    frozen = Bucket(paused_until_ns=NOW_NS + 7, paused_total_ns=7)
+    changed, outcome = undecided(Repair(ACME, (rate(1),)), frozen)
+    assert isinstance(outcome, Repaired)
+    assert outcome.pause_ended
+    assert changed == {ACME: outcome.image}
 
 
 def test_a_request_names_the_buckets_that_it_touches() -> None:
