@@ -90,7 +90,7 @@ class Recorder:
             if isinstance(answer, Granted | Settled | Released | GaveUp):
                 self._claims.moved(change)
             if answer is not None:
-                sent.applied[key] = sent.applied.get(key, 0) + 1
+                sent.applied[key] = sent.applied.get(key, 0) + (not task.endswith(GHOST))
                 self._note(task, request, answer)
         return reply
 
