@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from sluice.core.entities import Entity
+from sluice.core.errors import SluiceError
 from sluice.core.levels import Resolved
 from sluice.core.limits import Limit
 from sluice.core.requests import Denied, Need
@@ -26,6 +28,8 @@ from sluice.wires.blocking.scope import BlockingScope
 from sluice.wires.opening import blocking
 
 T = TypeVar("T")
+
+logger = logging.getLogger("sluice")
 
 
 class RunningScope(Scope, Protocol):
@@ -90,7 +94,10 @@ def _close_all() -> None:
     """When the interpreter ends, tell the stores what is still pending; bounded in time."""
     for client in list(_clients):
         if client.process == client.scope.process():
-            _run(client.scope, client.close())
+            try:
+                _run(client.scope, client.close())
+            except SluiceError as error:  # the others are told all the same
+                logger.warning("at the end of the interpreter, a store could not be told what is pending: %s", error)
 
 
 def _run(scope: Scope, work: Coroutine[Any, Any, T]) -> T:

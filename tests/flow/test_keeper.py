@@ -118,6 +118,18 @@ def gpu_error() -> Exception:
     return ConfigError("permission denied for a while")
 
 
+def test_a_store_that_comes_back_a_second_before_a_lease_would_lapse_keeps_it() -> None:
+    for _ in range(30):
+        with opened("blocking") as api:
+            api.sluice.set_limits("gpu", [Limit("concurrent", "4 slots ttl 60s")])
+            with api.sluice.acquire("gpu") as lease:
+                api.store.fail(UNREACHED, "renew")
+                api.advance(59)
+                api.store.heal()
+                api.advance(30)
+                assert not lease.lost
+
+
 @pytest.mark.parametrize("fault", [UNREACHED, UNKNOWN])
 def test_a_lease_that_could_not_be_renewed_is_lost_at_its_ttl_and_told_once(gpu: Api, fault: Any) -> None:
     lost_at: list[float] = []
@@ -183,6 +195,26 @@ def test_a_callback_or_observer_that_raises_stops_nothing(gpu: Api, caplog: pyte
     with gpu.sluice.acquire("gpu"):
         gpu.advance(300)
         assert gpu.live("gpu") == 1
+
+
+def test_a_keeper_that_cannot_be_started_costs_no_lease(gpu: Api, caplog: pytest.LogCaptureFixture) -> None:
+    first = gpu.sluice.acquire("gpu", keep_alive=False)
+    client: Any = flow(first).client
+    spawn = client.scope.spawn
+
+    def no_thread(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    client.scope.spawn = no_thread
+    second = gpu.sluice.acquire("gpu")
+    assert "could not be started" in caplog.text
+    assert not runs(client.keeper)
+    client.scope.spawn = spawn
+    with gpu.sluice.acquire("gpu"):
+        gpu.advance(300)
+        assert not second.lost
+    for lease in (first, second):
+        lease.release()
 
 
 def test_a_lease_that_is_dropped_warns_and_lapses(gpu: Api) -> None:

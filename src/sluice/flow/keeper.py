@@ -33,7 +33,7 @@ LINGER_NS: Final = NS_PER_SECOND
 """The keeper looks around at least so often, and goes when it finds nothing twice."""
 
 RETRY_PART: Final = 24
-"""After a renewal without an answer, the next is tried a part of the time to live later, this one at most."""
+"""After a renewal without an answer, the next is tried such a part of the time to live later, or sooner."""
 
 MAX_BATCH: Final = 100
 """Renewals sent together."""
@@ -128,15 +128,20 @@ class Keeper:
         over = self._client.scope.gate()
         running = False
         try:
-            running = not self._begin(over)
-            if not running:
-                self._client.scope.spawn(self._run(over), "sluice keeper")
-                running = True
-        except RuntimeError as error:  # no thread to be had, as when the interpreter ends: closing sends what is left
-            logger.warning("the keeper could not be started, so leases may lapse: %s", error)
+            running = not self._begin(over) or self._spawn(over)
         finally:
             if not running and self._over is over:
                 self._over = None
+
+    def _spawn(self, over: Gate) -> bool:
+        work = self._run(over)
+        try:
+            self._client.scope.spawn(work, "sluice keeper")
+        except RuntimeError as error:  # no thread to be had, as when the interpreter ends: closing sends what is left
+            work.close()
+            logger.warning("the keeper could not be started, so leases may lapse: %s", error)
+            return False
+        return True
 
     def _begin(self, over: Gate) -> bool:
         """Whether it must be started; if it runs, it is woken."""
@@ -227,9 +232,13 @@ class Keeper:
                 self._retry_at_ns.pop(id(lease), None)
                 lease.trust_from(steady_ns, wall_ns)
             else:
-                jitter_ppm = self._client.rng.randrange(PPM // 2, PPM + 1)
-                gap_ns = lease.ttl_ns // RETRY_PART * jitter_ppm // PPM
-                self._retry_at_ns[id(lease)] = clock.steady_ns() + gap_ns
+                self._retry_at_ns[id(lease)] = clock.steady_ns() + self._retry_gap_ns(lease)
+
+    def _retry_gap_ns(self, lease: Lease) -> int:
+        """How long until the next try: the less time is left, the sooner."""
+        left_ns = lease.expires_steady_ns - self._client.clock.steady_ns()
+        gap_ns = min(lease.ttl_ns // RETRY_PART, max(left_ns // 4, LAST_GAP_NS))
+        return gap_ns * self._client.rng.randrange(PPM // 2, PPM + 1) // PPM
 
     async def _send(self, requests: list[Renew]) -> Sequence[Renewed | Gone | Failure]:
         try:
