@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.core.bounds import MAX_NAME_BYTES
+from sluice.core.bucket import Bucket
 from sluice.core.documents import Delete, Document, DocumentKey, Kind, Mismatch, Put, Stored
 from sluice.core.errors import ConfigError
 from sluice.core.names import BucketKey
@@ -31,7 +32,9 @@ from sluice.core.requests import (
     Unreached,
 )
 from sluice.core.usage import hour_key
+from sluice.flow.room import GENERATION, Room
 from sluice.stores.dynamodb import DynamoStore, definition
+from sluice.stores.dynamodb.beliefs import Beliefs
 from sluice.stores.dynamodb.table import bucket_key, bucket_listing, document_key, document_listing
 from sluice.stores.dynamodb.wire import Answered, Call, ConditionFailed, Operation, Reply
 from sluice.testing import ManualClock
@@ -257,3 +260,28 @@ def test_the_table_is_on_demand_with_indexes_of_keys_alone() -> None:
     assert {index["Projection"]["ProjectionType"] for index in made["GlobalSecondaryIndexes"]} == {"KEYS_ONLY"}
     indexed = {item["AttributeName"] for index in made["GlobalSecondaryIndexes"] for item in index["KeySchema"]}
     assert indexed == {item["AttributeName"] for item in made["AttributeDefinitions"]}
+
+
+# --- beliefs ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_believed_is_bounded_and_the_latest_stays() -> None:
+    beliefs = Beliefs(generation=10)
+    keys = [BucketKey(NS, f"{number}", "openai") for number in range(95)]
+    for number, key in enumerate(keys):
+        beliefs.saw(key, Bucket(paused_total_ns=number))
+        assert len(beliefs) <= 20
+    assert [beliefs.get(key) for key in keys[-10:]] == [Bucket(paused_total_ns=n) for n in range(85, 95)]
+    assert beliefs.get(keys[0]) is None
+    beliefs.forget(keys[-1])
+    assert beliefs.get(keys[-1]) is None
+
+
+def test_what_was_seen_of_several_buckets_is_bounded(wire: Scripted) -> None:
+    room = Room()
+    rate = (RateCharge("rpm", 1, 10, 5),)
+    parts = [Part(BucketKey(NS, f"{number}", "openai"), rate) for number in range(3 * GENERATION)]
+    for part in parts:
+        room.saw((part,), (Bucket(),))
+    assert room.to_spare(parts[-GENERATION:], 0)
+    assert not any(room.to_spare((part,), 0) for part in parts[:GENERATION])

@@ -4,18 +4,8 @@ from typing import Any
 
 from sluice.core.bucket import EMPTY, Bucket, Hour, RateState
 from sluice.core.documents import Document, DocumentKey
-from sluice.stores.dynamodb.table import (
-    BODY,
-    FULL_AT,
-    INDEX_OF,
-    INTERVAL,
-    PAUSED_TOTAL,
-    PAUSED_UNTIL,
-    SLOTS,
-    USAGE,
-    VERSION,
-    kind_key,
-)
+from sluice.stores.dynamodb import table
+from sluice.stores.dynamodb.table import BODY, INDEX_OF, INTERVAL, VERSION, kind_key
 from sluice.stores.dynamodb.wire import Body
 
 Value = dict[str, Any]
@@ -44,22 +34,19 @@ def decode_bucket(item: Body | None) -> Bucket:
     paused_until_ns = paused_total_ns = 0
     for attribute, value in item.items():
         match attribute[:2]:
-            case "f:":
+            case table.FULL_AT:
                 name = attribute[2:]
                 rates[name] = RateState(int(value["N"]), int(item[INTERVAL + name]["N"]))
-            case "s:":
+            case table.SLOTS:
                 slots[attribute[2:]] = {entry: int(expires["N"]) for entry, expires in value["M"].items()}
-            case "u:":
+            case table.USAGE:
                 hour, _, name = attribute[2:].partition(":")
                 usage[name, int(hour)] = int(value["N"])
-            case "p":
+            case table.PAUSED_UNTIL:
                 paused_until_ns = int(value["N"])
-            case "q":
+            case table.PAUSED_TOTAL:
                 paused_total_ns = int(value["N"])
     return Bucket(rates, slots, paused_until_ns, paused_total_ns, usage)
-
-
-assert (FULL_AT, SLOTS, USAGE, PAUSED_UNTIL, PAUSED_TOTAL) == ("f:", "s:", "u:", "p", "q")  # noqa: S101 - as matched
 
 
 def decode_document(key: DocumentKey, item: Body | None) -> Document | None:
