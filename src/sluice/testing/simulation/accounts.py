@@ -90,6 +90,8 @@ class Accounts:
             return
         if any(charge.capacity != 1 or not charge.ttl_ns for charge in record.charges):
             return
+        if len(record.charges) < len(balance.needs):  # one bucket of several: the wait may have been for another
+            return
         holders = (self._slots.get((charge.bucket, charge.limit)) for charge in record.charges)
         freed = [found.free_since_ns(record.now_ns) for found in holders if found is not None]
         idle_ns = record.now_ns - max([balance.asked_ns[1], paused_until_ns, *freed])
