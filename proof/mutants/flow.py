@@ -174,7 +174,7 @@ FLOW: Final = (
     Mutant(
         "parents are not asked",
         "6: a take does not count against its ancestors",
-        "flow/configure.py",
+        "flow/resolving.py",
         "if record is not None and record.cascade}",
         "if record is not None and not record.cascade}",
     ),
