@@ -85,7 +85,7 @@ class Scope(Protocol):
     def lock(self) -> AbstractContextManager[object]: ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> Gate:
-        """Start ``work`` beside the caller; the gate is set once it has ended. `RuntimeError` if it can't be started."""
+        """Start ``work`` beside the caller; the gate is set once it has ended. `RuntimeError` if it can't be."""
         ...
 
     def process(self) -> str:
