@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sluice.core.requests import Granted, Unreached
+from sluice.core.requests import Granted, Unknown, Unreached
 from sluice.stores.sqlite import Transaction
-from tests.sqlite.kit import blocking_store, intact, raw, run, take
+from tests.sqlite.kit import blocking_store, intact, raw, run, take, until
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers here"),
@@ -30,25 +30,33 @@ class Interruption(BaseException):
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[list[float]]:
+    """Signals raise; in how many seconds after one the next comes is taken from the list that this gives."""
+    gaps: list[float] = []
+
     def interrupt(*_: object) -> None:
+        if gaps:
+            signal.setitimer(signal.ITIMER_REAL, gaps.pop())
         raise Interruption
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        yield
+        yield gaps
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
-def interrupted(rng: Random, ask: Any) -> bool:
-    """Ask until a signal comes, soon; whether it came while something was asked."""
+def interrupted(gaps: list[float], rng: Random, ask: Any) -> bool:
+    """Ask until a signal comes, soon, and a second right behind it; whether they came while something was asked."""
+    gaps[:] = [rng.uniform(5e-6, 60e-6)]
     try:
-        signal.setitimer(signal.ITIMER_REAL, rng.uniform(20e-6, 400e-6))
-        for _ in range(50):
-            ask()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(20e-6, 400e-6))
+            for _ in range(50):
+                ask()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except Interruption:
         return True
     return False
@@ -59,10 +67,10 @@ def test_whenever_a_signal_comes_the_file_is_free_at_once(tmp_path: Path) -> Non
     store = blocking_store(path)
     run(store.take([take("first")]))
     rng, count = Random(1), 0
-    with interruptible(), raw(path) as other:
+    with interruptible() as gaps, raw(path) as other:
         other.execute("PRAGMA busy_timeout = 0")
         for _ in range(INTERRUPTIONS):
-            count += interrupted(rng, lambda: run(store.take([take("lease")])))
+            count += interrupted(gaps, rng, lambda: run(store.take([take("lease")])))
             try:
                 other.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
@@ -90,11 +98,11 @@ def test_whenever_a_signal_comes_other_threads_go_on(tmp_path: Path) -> None:
     threads = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
     rng, count = Random(2), 0
     try:
-        with interruptible():
+        with interruptible() as gaps:
             for thread in threads:
                 thread.start()
             for _ in range(INTERRUPTIONS // 3):
-                count += interrupted(rng, lambda: run(store.take([take("mine")])))
+                count += interrupted(gaps, rng, lambda: run(store.take([take("mine")])))
     finally:
         stop.set()
     for thread in threads:
@@ -118,4 +126,30 @@ def test_what_a_signal_handler_asks_within_a_transaction_of_its_thread_is_certai
     assert isinstance(answer, Granted)
     assert isinstance(within[0], Unreached)
     assert "in the middle of this thread's own transaction" in within[0].why
+    run(store.close())
+
+
+def test_who_was_taken_along_by_a_thread_that_was_interrupted_is_told_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the line and the answer: whether it was committed is known to nobody then."""
+    store = blocking_store(tmp_path / "quota.db")
+    run(store.take([take("first")]))
+    database = store._wire._database  # type: ignore[attr-defined]
+    answers: list[Any] = []
+    other = threading.Thread(target=lambda: answers.extend(run(store.take([take("other")]))))
+
+    def interrupted_run(lead: Any, gather: Any) -> Any:
+        monkeypatch.undo()
+        other.start()
+        until(lambda: len(store._wire._line.jobs) == 2)  # type: ignore[attr-defined]
+        gather()
+        raise Interruption
+
+    monkeypatch.setattr(database, "run", interrupted_run)
+    with pytest.raises(Interruption):
+        run(store.take([take("mine")]))
+    other.join(10)
+    assert [type(answer) for answer in answers] == [Unknown]
+    assert isinstance(run(store.take([take("after")]))[0], Granted)
     run(store.close())

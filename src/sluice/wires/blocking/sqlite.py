@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from sluice.core.requests import Failure
+from sluice.core.requests import Failure, Unknown
 from sluice.ports import Clock
 from sluice.stores.sqlite.transaction import Transaction
 from sluice.wires.sqlite_database import Database
@@ -66,7 +66,7 @@ class BlockingWire:
         leads = False
         try:
             leads = self._turn.acquire(blocking=False)
-            if leads:
+            if leads and self._waits(job):
                 done = self._database.run(job, lambda: self._gather(job))
         finally:
             try:
@@ -91,6 +91,14 @@ class BlockingWire:
             with self._lock:
                 if not job.done:
                     self._line.give_up(job)
+
+    def _waits(self, job: Job) -> bool:
+        """Whether a job is still in the line. Nobody is at the file now: who took it along and left was interrupted."""
+        with self._lock:
+            waits = job in self._line.jobs
+            if not waits and not job.done:
+                job.answer(Unknown("the thread that took it into its transaction was interrupted"))
+            return waits
 
     def _gather(self, lead: Job) -> Sequence[Job]:
         with self._lock:
