@@ -116,6 +116,10 @@ class Claims:
                 amount, at_ns = held.get(entry_owner(entry), (0, expires_ns))
                 held[entry_owner(entry)] = (amount + 1, min(at_ns, expires_ns))
             self._holders(bucket, limit).holders = held
+        for limit, state in image.rates.items():
+            ledger = self._ledgers.get((bucket, limit))
+            if ledger is not None:
+                ledger.counted_in(state.interval_ns)
 
     def granted(self, change: Change, grant: Grant) -> None:
         """A take was applied, to be counted at this turn."""

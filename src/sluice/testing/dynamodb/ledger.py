@@ -54,6 +54,10 @@ class Ledger:
         self._count(self.grants[at::-1])
         self._count(self.grants[at:])
 
+    def counted_in(self, interval_ns: int) -> None:
+        """Tokens come back at this pace from now on: a denial may count a limit anew, too."""
+        self.fastest_ns = min(self.fastest_ns, interval_ns)
+
     def give_up(self, lease: str, true_ns: int) -> None:
         """A turn went back: it will not be used. Where others came behind it all the same, it counts as given back."""
         for grant in self.grants:
