@@ -24,7 +24,7 @@ from sluice.wires.aio.sqlite import AioWire
 from sluice.wires.blocking.scope import BlockingScope
 from sluice.wires.blocking.sqlite import BlockingWire
 from sluice.wires.clock import SystemClock
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite.place import Place
 
 ROUNDS: Final = 15
 SLICE_S: Final = 0.2

@@ -11,8 +11,8 @@ from sluice.stores.sqlite import SqliteStore
 from sluice.testing import ManualClock, conformance
 from sluice.wires.aio.sqlite import AioWire
 from sluice.wires.blocking.sqlite import BlockingWire
-from sluice.wires.sqlite_opening import MakeWire
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite.opening import MakeWire
+from sluice.wires.sqlite.place import Place
 
 PATIENCE_NS = 60 * NS_PER_SECOND
 

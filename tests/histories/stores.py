@@ -21,7 +21,7 @@ from sluice.core.requests import BucketRequest, Denied, Granted, Release, Renew,
 from sluice.ports import Clock, Store
 from sluice.stores.sqlite import SqliteStore, Transaction
 from sluice.wires.blocking.sqlite import BlockingWire
-from sluice.wires.sqlite_place import read_url
+from sluice.wires.sqlite.place import read_url
 
 
 class _Broken(SqliteStore):

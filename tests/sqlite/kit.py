@@ -22,10 +22,10 @@ from sluice.core.requests import Part, Peek, Peeked, RateCharge, SlotsCharge, Ta
 from sluice.ports import Clock
 from sluice.stores.sqlite import SqliteStore
 from sluice.testing import ManualClock
-from sluice.wires import sqlite_database
 from sluice.wires.blocking.scope import BlockingScope
 from sluice.wires.blocking.sqlite import BlockingWire
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite import database
+from sluice.wires.sqlite.place import Place
 
 REPOSITORY = Path(__file__).parents[2]
 NAMESPACE = "Zm9vYmFyYmF"
@@ -89,9 +89,9 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         bring_up_to_date(connection, place)
         connection.set_trace_callback(heard.append)
 
-    bring_up_to_date = sqlite_database._bring_up_to_date
+    bring_up_to_date = database._bring_up_to_date
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_database, "_bring_up_to_date", listen)
+        patch.setattr(database, "_bring_up_to_date", listen)
         yield heard
 
 

@@ -15,7 +15,7 @@ from sluice.core.requests import Granted, Peek, Peeked, Unknown, Unreached
 from sluice.stores.sqlite import SqliteStore, Transaction
 from sluice.testing import ManualClock
 from sluice.wires.aio.sqlite import AioWire
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite.place import Place
 from tests.sqlite.kit import KEY, TIMEOUT_NS, intact, locked, python, statements, take, taken, until, url_of, verbs
 
 PER_HOUR = [Limit("rpm", "1M/hour")]

@@ -194,10 +194,10 @@ def test_a_folder_that_may_not_be_entered_is_refused(shared: Path) -> None:
 
 
 def test_a_migration_that_fails_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sluice.wires import sqlite_schema
+    from sluice.wires.sqlite import schema
 
     path = tmp_path / "quota.db"
-    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", (*MIGRATIONS, ("CREATE TABLE later (a)", "CREATE nonsense")))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*MIGRATIONS, ("CREATE TABLE later (a)", "CREATE nonsense")))
     with pytest.raises(ConfigError):
         run(blocking_store(path).take([take("a")]))
     with raw(path) as connection:
@@ -209,14 +209,14 @@ def test_a_migration_that_fails_half_way_leaves_nothing(tmp_path: Path, monkeypa
 
 
 def test_a_later_migration_finds_what_the_earlier_ones_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sluice.wires import sqlite_database, sqlite_schema
+    from sluice.wires.sqlite import database, schema
 
     path = tmp_path / "quota.db"
     with Sluice(url_of(path)) as sluice:
         sluice.set_limits("openai", LIMITS)
     later = (*MIGRATIONS, ("CREATE TABLE later (a)",))
-    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", later)
-    monkeypatch.setattr(sqlite_database, "MIGRATIONS", later)
+    monkeypatch.setattr(schema, "MIGRATIONS", later)
+    monkeypatch.setattr(database, "MIGRATIONS", later)
     with Sluice(url_of(path)) as sluice:
         assert [limit.name for limit in sluice.resolve_limits("openai").limits] == ["rpm"]
     with raw(path) as connection:

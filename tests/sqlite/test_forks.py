@@ -13,7 +13,7 @@ import pytest
 from sluice import Limit, Sluice, StoreUnavailable
 from sluice.core.errors import ConfigError
 from sluice.stores.sqlite import Transaction
-from sluice.wires import sqlite_forks
+from sluice.wires.sqlite import forks
 from tests.sqlite.kit import blocking_store, intact, locked, look, python, run, take, taken, url_of
 
 pytestmark = [
@@ -57,7 +57,7 @@ def test_no_connection_is_open_when_the_process_forks(tmp_path: Path) -> None:
     path = tmp_path / "quota.db"
 
     def is_open() -> bool:
-        return any(opened.path == path for opened in sqlite_forks._opened)
+        return any(opened.path == path for opened in forks._opened)
 
     with Sluice(url_of(path)) as sluice:
         sluice.set_limits("openai", [Limit("rpm", "100/hour")])
@@ -134,8 +134,8 @@ def test_a_fork_that_python_was_not_told_of_is_refused_in_the_child(tmp_path: Pa
     """Seen from the child, the connection belongs to another process: it is neither used nor closed."""
     path = tmp_path / "quota.db"
     connection = sqlite3.connect(path)
-    inherited = sqlite_forks.Opened(connection, path, os.getppid())
-    sqlite_forks._opened.add(inherited)
+    inherited = forks.Opened(connection, path, os.getppid())
+    forks._opened.add(inherited)
     try:
         with pytest.raises(ConfigError, match=r"was forked while its parent had SQLite file .*quota.db' open"):
             Sluice(url_of(path)).set_limits("openai", [Limit("rpm", "1/s")])
@@ -144,7 +144,7 @@ def test_a_fork_that_python_was_not_told_of_is_refused_in_the_child(tmp_path: Pa
         with Sluice(url_of(tmp_path / "other.db")) as sluice:
             sluice.set_limits("openai", [Limit("rpm", "1/s")])
     finally:
-        sqlite_forks._opened.discard(inherited)
+        forks._opened.discard(inherited)
         connection.close()
 
 

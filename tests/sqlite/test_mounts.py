@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from sluice.core.errors import ConfigError
-from sluice.wires import sqlite_mounts
-from sluice.wires.sqlite_mounts import refuse_network, shared_between_kernels, type_at
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite import mounts
+from sluice.wires.sqlite.mounts import refuse_network, shared_between_kernels, type_at
+from sluice.wires.sqlite.place import Place
 
 TABLE = """\
 sysfs /sys sysfs rw,nosuid 0 0
@@ -82,7 +82,7 @@ def test_a_file_on_a_network_file_system_is_never_opened(tmp_path: Path, monkeyp
     table = tmp_path / "mounts"
     table.write_text(f"server:/export {tmp_path}/share nfs rw 0 0\n")
     (tmp_path / "share").mkdir()
-    monkeypatch.setattr(sqlite_mounts.refuse_network, "__defaults__", (table,))
+    monkeypatch.setattr(mounts.refuse_network, "__defaults__", (table,))
     with pytest.raises(ConfigError, match="nfs"):
         Place(tmp_path / "share" / "quota.db").make_ready()
     assert not list((tmp_path / "share").iterdir())

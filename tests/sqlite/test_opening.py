@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from sluice import AsyncSluice, ConfigError, Limit, Sluice
-from sluice.wires import opening, sqlite_forks
-from sluice.wires.sqlite_place import read_url
+from sluice.wires import opening
+from sluice.wires.sqlite import forks
+from sluice.wires.sqlite.place import read_url
 from tests.sqlite.kit import url_of
 
 KINDS = pytest.mark.parametrize("kind", [Sluice, AsyncSluice])
@@ -141,4 +142,4 @@ def test_clients_of_one_opener_share_one_connection(tmp_path: Path) -> None:
         sluice.set_limits("openai", [Limit("rpm", "5/min")])
         for number in range(50):
             sluice.namespace(f"tenant {number}").set_limits("openai", [Limit("rpm", "5/min")])
-        assert [opened.path for opened in sqlite_forks._opened].count(tmp_path / "quota.db") == 1
+        assert [opened.path for opened in forks._opened].count(tmp_path / "quota.db") == 1

@@ -29,9 +29,9 @@ from sluice.core.requests import (
 )
 from sluice.stores.sqlite import SqliteStore, Transaction
 from sluice.testing import ManualClock
-from sluice.wires import sqlite_forks
 from sluice.wires.blocking.sqlite import BlockingWire
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite import forks
+from sluice.wires.sqlite.place import Place
 from tests.sqlite.kit import (
     KEY,
     NAMESPACE,
@@ -257,8 +257,8 @@ def make_fail(store: SqliteStore, statement: str, error: BaseException, *, done:
     opened = store._wire._database._opened  # type: ignore[attr-defined]
     whole = opened.pop()
     connection = _Failing(whole.connection, statement, error, done=done)
-    opened.append(sqlite_forks.keep(connection, whole.path))  # type: ignore[arg-type]
-    sqlite_forks._opened.discard(whole)
+    opened.append(forks.keep(connection, whole.path))  # type: ignore[arg-type]
+    forks._opened.discard(whole)
 
 
 def sqlite_error(code: int) -> sqlite3.OperationalError:

@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from sluice.core.errors import ConfigError
 from sluice.ports import Clock, Scope, Store
 from sluice.stores.memory import MemoryState, MemoryStore
-from sluice.wires import sqlite_place
+from sluice.wires.sqlite.place import default_url as own_file_url
 
 
 class Opener(Protocol):
@@ -46,7 +46,7 @@ def default_url() -> str:
     """``$SLUICE_URL``, else table ``$SLUICE_TABLE_NAME`` at ``$SLUICE_ENDPOINT_URL``, else a file of this user's."""
     table = os.environ.get("SLUICE_TABLE_NAME")
     from_table = dynamodb_url(table, endpoint=os.environ.get("SLUICE_ENDPOINT_URL")) if table else None
-    return os.environ.get("SLUICE_URL") or from_table or sqlite_place.default_url()
+    return os.environ.get("SLUICE_URL") or from_table or own_file_url()
 
 
 def dynamodb_url(table: str, *, region: str | None = None, endpoint: str | None = None) -> str:

@@ -23,10 +23,10 @@ from typing import Any, Final, TypeVar
 from sluice.core.requests import Failure
 from sluice.ports import Clock
 from sluice.stores.sqlite.transaction import Transaction
-from sluice.wires.sqlite_database import Database
-from sluice.wires.sqlite_jobs import Job, Line, reading, writing
-from sluice.wires.sqlite_opening import SqliteOpener
-from sluice.wires.sqlite_place import Place, read_url
+from sluice.wires.sqlite.database import Database
+from sluice.wires.sqlite.jobs import Job, Line, reading, writing
+from sluice.wires.sqlite.opening import SqliteOpener
+from sluice.wires.sqlite.place import Place, read_url
 
 GRACE_S: Final = 0.05
 """How long after a job's time is up its loop answers in place of the thread, which is about to do so itself."""

@@ -17,10 +17,10 @@ from typing import Any, Final, TypeVar
 from sluice.core.requests import Failure, Unknown
 from sluice.ports import Clock
 from sluice.stores.sqlite.transaction import Transaction
-from sluice.wires.sqlite_database import Database
-from sluice.wires.sqlite_jobs import Job, Line, reading, writing
-from sluice.wires.sqlite_opening import SqliteOpener
-from sluice.wires.sqlite_place import Place, read_url
+from sluice.wires.sqlite.database import Database
+from sluice.wires.sqlite.jobs import Job, Line, reading, writing
+from sluice.wires.sqlite.opening import SqliteOpener
+from sluice.wires.sqlite.place import Place, read_url
 
 T = TypeVar("T")
 

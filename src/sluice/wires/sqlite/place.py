@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from sluice.core.errors import ConfigError
-from sluice.wires.sqlite_mounts import refuse_network
+from sluice.wires.sqlite.mounts import refuse_network
 
 SYNCHRONOUS: Final = ("normal", "full")
 

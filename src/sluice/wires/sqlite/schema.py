@@ -12,7 +12,7 @@ import sqlite3
 
 from sluice.core.errors import ConfigError
 from sluice.stores.sqlite.statements import APPLICATION_ID, MIGRATIONS
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite.place import Place
 
 
 def version_of(connection: sqlite3.Connection, place: Place) -> int:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from sluice.ports import Clock, Scope
 from sluice.stores.sqlite import SqliteStore, Wire
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite.place import Place
 
 
 class MakeWire(Protocol):

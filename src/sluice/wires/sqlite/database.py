@@ -25,11 +25,11 @@ from sluice.core.requests import Failure, Unknown, Unreached
 from sluice.ports import Clock
 from sluice.stores.sqlite.statements import MIGRATIONS
 from sluice.stores.sqlite.transaction import Transaction
-from sluice.wires.sqlite_failures import Fate, failure_of, is_busy
-from sluice.wires.sqlite_forks import Opened, forking, keep, refuse_inherited
-from sluice.wires.sqlite_jobs import Job
-from sluice.wires.sqlite_place import Place
-from sluice.wires.sqlite_schema import migrate, version_of
+from sluice.wires.sqlite.failures import Fate, failure_of, is_busy
+from sluice.wires.sqlite.forks import Opened, forking, keep, refuse_inherited
+from sluice.wires.sqlite.jobs import Job
+from sluice.wires.sqlite.place import Place
+from sluice.wires.sqlite.schema import migrate, version_of
 
 GAP_NS: Final = 300_000
 """Between tries for a lock passes half of this to all of it, by chance."""

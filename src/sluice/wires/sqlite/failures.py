@@ -14,7 +14,7 @@ from typing import Final
 
 from sluice.core.errors import ConfigError
 from sluice.core.requests import Failure, Unknown, Unreached
-from sluice.wires.sqlite_place import Place
+from sluice.wires.sqlite.place import Place
 
 Fate = type[Unreached] | type[Unknown]
 
