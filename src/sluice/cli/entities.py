@@ -23,7 +23,9 @@ def add(subjects: Any, everywhere: argparse.ArgumentParser) -> None:
     verbs = entities.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def add_verb(verb: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = verbs.add_parser(verb, parents=[everywhere], help=text, description=text)
+        parser: argparse.ArgumentParser = verbs.add_parser(
+            verb, parents=[everywhere], help=text, description=f"{text.capitalize()}."
+        )
         parser.set_defaults(run=run)
         return parser
 

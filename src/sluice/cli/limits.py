@@ -25,15 +25,16 @@ def add(subjects: Any, everywhere: argparse.ArgumentParser) -> None:
     limits = subjects.add_parser("limits", help=text, description=f"{text.capitalize()}.")
     verbs = limits.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add_verb(verb: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        description = SETTING if run is set_limits else f"Print {text}."
+    def add_verb(
+        verb: str, run: Callable[[argparse.Namespace], int], text: str, description: str
+    ) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = verbs.add_parser(
             verb, parents=[everywhere], help=text, description=description
         )
         parser.set_defaults(run=run)
         return parser
 
-    setting = add_verb("set", set_limits, "set the limits of a level, all of them at once")
+    setting = add_verb("set", set_limits, "set the limits of a level, all of them at once", SETTING)
     setting.usage = "sluice limits set [options] RESOURCE NAME=RULE [NAME=RULE ...]"
     setting.add_argument(
         "words", nargs="+", metavar="RESOURCE NAME=RULE", help="as in: openai rpm=500/min 'calls=32 slots ttl 60s'"
@@ -41,8 +42,10 @@ def add(subjects: Any, everywhere: argparse.ArgumentParser) -> None:
     setting.add_argument(
         "--cost", action="append", default=[], metavar="NAME=N", help="what a take that does not name it takes of it"
     )
-    getting = add_verb("get", get_limits, "the limits set at a level, with their version")
-    deleting = add_verb("delete", delete_limits, "remove the limits of a level")
+    text = "the limits set at a level, with their version"
+    getting = add_verb("get", get_limits, text, f"Print {text}.")
+    text = "remove the limits of a level"
+    deleting = add_verb("delete", delete_limits, text, f"{text.capitalize()}; the next one that has any takes over.")
     for parser in (getting, deleting):
         parser.add_argument("resource", nargs="?", metavar="RESOURCE")
     for parser in (setting, getting, deleting):
@@ -52,8 +55,10 @@ def add(subjects: Any, everywhere: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--expect", metavar="VERSION", help="only if this version is set there; '' if nothing may be"
         )
-    add_verb("list", list_limits, "the resources that have limits of their own")
-    resolving = add_verb("resolve", resolve_limits, "the limits in force, and the level that they come from")
+    text = "the resources that have limits of their own"
+    add_verb("list", list_limits, text, f"Print {text}.")
+    text = "the limits in force, and the level that they come from"
+    resolving = add_verb("resolve", resolve_limits, text, f"Print {text}.")
     resolving.add_argument("resource", metavar="RESOURCE")
     add_for_whom(resolving)
 

@@ -33,7 +33,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """How one limit of one bucket stands; ``retry_in`` is in seconds, 0 if its default cost can be had now."""
+    """How one limit of one bucket stands; ``retry_in`` is in seconds, 0 if it could be had now: what was asked of the
+    limit, or where nothing was asked, as in ``peek``, its default cost.
+    """
 
     resource: str
     name: str

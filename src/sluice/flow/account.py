@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from sluice.core.names import BucketKey
     from sluice.core.needs import Plan
 
-Limit = tuple["BucketKey", str]
+BucketLimit = tuple["BucketKey", str]
 """One limit of one bucket."""
-
 
 Capped = tuple[str, int, int]
 """A limit, the total that was noted for it, and what is counted of it."""
@@ -38,8 +37,8 @@ class Account:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.charged: dict[Limit, int] = {(p.key, c.name): c.amount for p in plan.parts for c in p.charges}
-        self._totals: dict[Limit, int] = {}
+        self.charged: dict[BucketLimit, int] = {(p.key, c.name): c.amount for p in plan.parts for c in p.charges}
+        self._totals: dict[BucketLimit, int] = {}
 
     # --- what is charged ---
 
@@ -76,7 +75,7 @@ class Account:
 
     def note(self, totals: Mapping[str, int]) -> list[Capped]:
         """Note true totals, all of them or none; what had to be capped."""
-        noted: dict[Limit, int] = {}
+        noted: dict[BucketLimit, int] = {}
         capped = []
         for name, total in totals.items():
             if isinstance(total, bool) or not isinstance(total, int) or total < 0:
@@ -98,7 +97,7 @@ class Account:
         """What the end must give back, so that it cost nothing."""
         return self._corrections(dict.fromkeys(self.charged, 0))
 
-    def _corrections(self, totals: Mapping[Limit, int]) -> dict[BucketKey, list[Delta]]:
+    def _corrections(self, totals: Mapping[BucketLimit, int]) -> dict[BucketKey, list[Delta]]:
         deltas: dict[BucketKey, list[Delta]] = {}
         for part in self._plan.parts:
             for charge in part.rates:

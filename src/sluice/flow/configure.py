@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from sluice.core.documents import Delete, Document, DocumentKey, Expect, Kind, Put, Version, Write
@@ -186,8 +186,7 @@ class Configuration:
 
     async def move_entity(self, entity_id: str, parent: str | None) -> Entity:
         before = await self._existing(entity_id)
-        moved = Entity(entity_id, parent, before.cascade, before.metadata)
-        made, writes = await self._placed(moved, Version(before.version))
+        made, writes = await self._placed(replace(before, parent=parent), Version(before.version))
         await self._write(writes, f"entity {entity_id!r}", "it or an ancestor was changed meanwhile; try again")
         return made
 
@@ -221,18 +220,11 @@ class Configuration:
         while unread is not None:
             known |= await self._entities([unread])
             path, unread = climb(entity, known)
-        placed = Entity(entity.id, entity.parent, entity.cascade, entity.metadata, path, new_version(self._client))
+        placed = replace(entity, path=path, version=new_version(self._client))
         writes: list[Write] = [Put(await self._entity_document(placed), expect)]
         for ancestor in known.values():
             if ancestor is not None:
-                touched = Entity(
-                    ancestor.id,
-                    ancestor.parent,
-                    ancestor.cascade,
-                    ancestor.metadata,
-                    ancestor.path,
-                    new_version(self._client),
-                )
+                touched = replace(ancestor, version=new_version(self._client))
                 writes.append(Put(await self._entity_document(touched), Version(ancestor.version)))
         return placed, writes
 

@@ -85,7 +85,6 @@ def update(text: str) -> Update:
 _TOKEN = re.compile(r"\s*(<>|<=|>=|[=<>(),.+-]|[#:]\w+|\w+)")
 _COMPARATORS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _WORD = re.compile(r"[a-zA-Z]|pk")
-_KEYWORDS: Final = frozenset({"and", "or", "not", "between", "in"})
 
 
 class _Reader:
