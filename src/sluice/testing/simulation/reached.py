@@ -137,6 +137,7 @@ class SimStore:
         """Send one letter. What is on its way goes on when its sender is killed, frozen or cancelled."""
         network, world = self._network, self._network.world
         out_ns, back_ns = self._trip_ns(), self._trip_ns()
+        given_up_ns = world.now_ns + network.timeout_ns
         fault = network.strike(self._process.name, call.verb, call.requests)
         if fault is Fault.OVERTAKEN:
             out_ns += int(self._latency() * network.timeout_ns)
@@ -151,6 +152,8 @@ class SimStore:
             elif fault is Fault.DELAYED:
                 late_ns = network.timeout_ns + int(self._latency() * 9 * network.timeout_ns)
                 world.at(world.now_ns + late_ns, call.apply_as_ghost)
+            elif world.now_ns >= given_up_ns:
+                call.apply_as_ghost()
             elif fault is not Fault.REQUEST_LOST:
                 answers = call.apply(call.sender)
                 if fault is not Fault.REPLY_LOST:
