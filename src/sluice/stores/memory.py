@@ -1,8 +1,8 @@
 """The reference store: dictionaries, and the core applied to them.
 
 It lives and dies with its process. It is what the other stores are compared with, what tests run on, and enough for
-limits that one process has to itself. Idle buckets are forgotten as the number of buckets grows, so a stream of new
-entity names doesn't fill memory for ever.
+limits that one process has to itself. Buckets that have been idle for an hour are forgotten as their number grows: of a
+stream of new entity names, what stays is the usage of each hour.
 """
 
 from bisect import bisect_right
@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sluice.core.bucket import EMPTY, Bucket, Hour, idle
+from sluice.core.bounds import NS_PER_HOUR
+from sluice.core.bucket import EMPTY, Bucket, Hour, fold, idle
 from sluice.core.decide import decide
 from sluice.core.documents import (
     PAGE_SIZE,
@@ -60,10 +61,13 @@ from sluice.ports import Clock, Traits
 FIRST_SWEEP = 4_096
 """Buckets before idle ones are forgotten for the first time; then each time their number has doubled."""
 
+IDLE_FOR_NS = NS_PER_HOUR
+"""How long a bucket must have been idle to be forgotten: a clock that steps back by less mints nothing through it."""
+
 
 @dataclass
 class MemoryState:
-    """What a memory store holds. Several stores may share it, one after another."""
+    """What a memory store holds. Several stores may share it: one after another, or at once if they share a lock."""
 
     buckets: dict[BucketKey, Bucket] = field(default_factory=dict)
     documents: dict[DocumentKey, Document] = field(default_factory=dict)
@@ -141,8 +145,11 @@ class MemoryStore:
             self._documents[document.key] = document
 
     def _forget_idle(self, now_ns: int) -> None:
-        for key in [key for key, bucket in self._buckets.items() if idle(bucket, now_ns)]:
-            del self._buckets[key]
+        for key, bucket in list(self._buckets.items()):
+            kept, past = fold(bucket, now_ns)
+            if idle(kept, now_ns - IDLE_FOR_NS):
+                self._file(key, past, now_ns)
+                del self._buckets[key]
         self._sweep_at = max(FIRST_SWEEP, 2 * len(self._buckets))
 
     async def get(self, keys: Sequence[DocumentKey], /) -> list[Document | None]:

@@ -12,6 +12,7 @@ names it, so nobody needs the drivers, or the event loop, of what is not used.
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Final, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -77,4 +78,5 @@ def _memory(url: str) -> Opener:
     if url != "memory://":
         raise ConfigError(f"store URL {url!r}: memory has no options, write 'memory://'")
     state = MemoryState()
-    return lambda clock, scope, _: MemoryStore(clock, scope.lock(), state)
+    locks: dict[str, AbstractContextManager[object]] = {}  # one a process: another thread may hold it during a fork
+    return lambda clock, scope, _: MemoryStore(clock, locks.setdefault(scope.process(), scope.lock()), state)
