@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice import Limit, Sluice
-from tests.sqlite.kit import intact, url_of
+from tests.sqlite.kit import intact, python, url_of
 
 THREADS = 16
 
@@ -68,3 +68,30 @@ def test_a_client_can_be_closed_and_used_while_others_use_it(tmp_path: Path) -> 
         together(work)
         assert sluice.peek("openai").limits[0].available == 800 - 15 * 50
     assert [entry.name for entry in tmp_path.iterdir()] == ["quota.db"]
+
+
+def test_the_end_of_the_interpreter_leaves_a_connection_to_the_thread_that_is_using_it(tmp_path: Path) -> None:
+    code = """
+import atexit, sys, threading, time
+atexit.register(lambda: print("open" if database._opened else "closed"))  # what is registered first is called last
+from pathlib import Path
+from sluice.testing import ManualClock
+from sluice.wires.sqlite.database import Database
+from sluice.wires.sqlite.jobs import reading
+from sluice.wires.sqlite.place import Place
+database = Database(Place(Path(sys.argv[1])), ManualClock())
+begun = threading.Event()
+def look(transaction):
+    begun.set()
+    while sys.argv[2] == "busy":
+        time.sleep(0.01)
+job = reading(look, 10**10)
+thread = threading.Thread(target=database.run, args=(job, lambda: [job]), daemon=True)
+thread.start()
+begun.wait(10)
+if sys.argv[2] != "busy":
+    thread.join()
+"""
+    path = str(tmp_path / "quota.db")
+    assert python(code, path, "busy", seconds=20) == "open\n"
+    assert python(code, path, "done", seconds=20) == "closed\n"

@@ -10,6 +10,7 @@ waiter tries as often as any other, whatever its age. An error undoes the whole 
 leaves nothing: the locks vanish with the process, and what was not committed is not read by anybody.
 """
 
+import atexit
 import random
 import sqlite3
 import threading
@@ -37,6 +38,9 @@ GAP_NS: Final = 300_000
 FORK_PATIENCE_S: Final = 5.0
 """How long a fork waits for the transaction that another thread is in."""
 
+END_PATIENCE_S: Final = 1.0
+"""How long the end of the interpreter waits for another thread's transaction."""
+
 BEGIN_WRITE: Final = "BEGIN IMMEDIATE"
 BEGIN_READ: Final = "BEGIN"
 
@@ -62,8 +66,9 @@ class Database:
         self._opened: list[Opened] = []
         self._in_transaction = False
         self._turn_is_mine = False
-        weakref.finalize(self, _close, self._opened)
+        weakref.finalize(self, _close, self._opened).atexit = False
         forking.watch(self)
+        _databases.add(self)
 
     def run(self, lead: Job, gather: Callable[[], Sequence[Job]]) -> Sequence[Job]:
         """Run jobs in one transaction, for as long as ``lead`` has time; those that are done now.
@@ -128,6 +133,14 @@ class Database:
         with self._turn:
             _close(self._opened)
 
+    def close_at_end(self) -> None:
+        """Close, unless another thread is at it: a connection that is closed under its user crashes the process."""
+        if self._turn.acquire(timeout=END_PATIENCE_S):
+            try:
+                _close(self._opened)
+            finally:
+                self._turn.release()
+
     # --- the connection ---
 
     def _begun(self, lead: Job) -> sqlite3.Connection:
@@ -168,6 +181,16 @@ class Database:
     def after_fork_in_child(self) -> None:
         self._turn = threading.RLock()
         self._opened.clear()
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """When the interpreter ends, let go of every file that nobody is using."""
+    for database in list(_databases):
+        database.close_at_end()
 
 
 def _close(opened: list[Opened]) -> None:
