@@ -1,6 +1,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
+SECONDS ?= 600
 LOCK_ARGS ?=
 UV_VERSION := 0.13.8
 
@@ -76,5 +77,12 @@ clean: ## remove everything that these targets made
 demo: setup ## see it work: a short run on this machine
 	@$(BIN)/sluice demo
 
-prove: setup ## run the long simulation (ARGS='...' are passed on)
-	@$(BIN)/python -m sluice.testing.simulate $(ARGS)
+prove: setup engines ## try harder than make test, SECONDS each: simulate, plant every bug, models, histories
+	$(call say,prove: simulated schedules)
+	@$(BIN)/python -m proof.schedules --seconds $(SECONDS) $(ARGS)
+	$(call say,prove: planted bugs)
+	@$(BIN)/python -m proof.mutants --write
+	$(call say,prove: models)
+	@$(BIN)/python -m tests.models.prove --seconds $(SECONDS)
+	$(call say,prove: histories of real processes)
+	@$(BIN)/python -m tests.histories.prove --seconds $(SECONDS)

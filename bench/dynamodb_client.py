@@ -125,7 +125,7 @@ def compare_blocking(endpoint: str, rounds: int, calls: int) -> tuple[float, flo
     import boto3
     from botocore.config import Config
 
-    from sluice.stores.dynamodb.wire import Call, Operation
+    from sluice.stores.dynamodb.wire import Answered, Call, Operation
     from sluice.wires.blocking.dynamodb import BlockingWire
     from sluice.wires.blocking.scope import BlockingScope
     from sluice.wires.clock import SystemClock
@@ -141,6 +141,7 @@ def compare_blocking(endpoint: str, rounds: int, calls: int) -> tuple[float, flo
 
     def ours() -> None:
         (reply,) = scope.run(wire.send(call))
+        assert isinstance(reply, Answered)
         assert reply.body["Attributes"]
 
     def boto() -> None:
@@ -155,7 +156,7 @@ async def compare_asyncio(endpoint: str, rounds: int, calls: int, tasks: int) ->
     from aiobotocore.session import get_session
     from botocore.config import Config
 
-    from sluice.stores.dynamodb.wire import Call, Operation
+    from sluice.stores.dynamodb.wire import Answered, Call, Operation
     from sluice.wires.aio.dynamodb import AioWire
     from sluice.wires.clock import SystemClock
     from sluice.wires.dynamodb.opening import Resolution
@@ -170,7 +171,8 @@ async def compare_asyncio(endpoint: str, rounds: int, calls: int, tasks: int) ->
 
         async def ours() -> None:
             (reply,) = await wire.send(call)
-            assert reply.body["Attributes"]  # type: ignore[union-attr]
+            assert isinstance(reply, Answered)
+        assert reply.body["Attributes"]  # type: ignore[union-attr]
 
         async def boto() -> None:
             assert (await theirs.update_item(**BODY))["Attributes"]

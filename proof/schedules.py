@@ -14,7 +14,6 @@ import sys
 import time
 
 from proof.page import write_block
-
 from sluice.testing.simulate import Report, Wanted, simulate_widely
 from sluice.testing.simulation.faults import Fault
 from sluice.testing.simulation.scenes import SCENES

@@ -3,11 +3,11 @@
 from collections import Counter
 
 import pytest
+
 from proof.mutants.table import BLOCK as PLANTED
 from proof.page import PAGE, NoPlace, with_block
 from proof.schedules import BLOCK as FIGURES
 from proof.schedules import figures
-
 from sluice.testing.simulate import Report
 from sluice.testing.simulation.faults import Fault
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+
 from proof.mutants.mutant import Misplanted, Mutant
 from proof.mutants.planted import ALWAYS, MUTANTS, mutants_named
 from proof.mutants.table import table
