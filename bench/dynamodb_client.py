@@ -172,7 +172,7 @@ async def compare_asyncio(endpoint: str, rounds: int, calls: int, tasks: int) ->
         async def ours() -> None:
             (reply,) = await wire.send(call)
             assert isinstance(reply, Answered)
-        assert reply.body["Attributes"]  # type: ignore[union-attr]
+            assert reply.body["Attributes"]
 
         async def boto() -> None:
             assert (await theirs.update_item(**BODY))["Attributes"]
