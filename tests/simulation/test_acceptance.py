@@ -7,6 +7,7 @@ import pytest
 
 from sluice.core.limits import Limit
 from sluice.core.requests import Denied
+from sluice.flow.client import Client
 from tests.simulation.stage import ANY_LATENCY, HOUR, MS, SECOND, Latency, Stage, ask
 
 LATENCIES = [(MS // 10, MS // 10), (MS, 5 * MS), (20 * MS, 20 * MS), ANY_LATENCY]
@@ -37,6 +38,30 @@ def test_callers_that_wait_in_line_for_two_limits_get_all_that_is_allowed(latenc
         stage.run_until(60 * SECOND)
         allowed = 50 + 50 * 60
         assert 0.99 * allowed <= len(stage.granted_ns) <= allowed
+
+
+@pytest.mark.parametrize("rate", ["10/s burst 1", "50/s burst 5"])
+def test_no_process_starves_another_that_waits_in_line_for_the_same_limits(rate: str) -> None:
+    with Stage([Limit("rps", rate), Limit("tpm", "100k/min")], latency=(MS, 3 * MS)) as stage:
+        waited_ns: dict[str, list[int]] = {}
+
+        async def keep_waiting(client: Client) -> None:
+            while True:
+                asked_ns = stage.world.now_ns
+                await stage.take(client, ask(wait=3600))
+                waited_ns.setdefault(client.process, []).append(stage.world.now_ns - asked_ns)
+
+        for number in range(7):
+            client = stage.client(number)
+            for _ in range(3):
+                stage.start(client, keep_waiting(client))
+        stage.run_until(240 * SECOND)
+        grants = len(stage.granted_ns)
+        shares = [len(waits) for waits in waited_ns.values()]
+        assert len(shares) == 7
+        assert min(shares) >= grants // 7 // 2
+        in_a_queue_ns = 21 * 240 * SECOND // grants
+        assert sorted(wait for waits in waited_ns.values() for wait in waits)[grants * 99 // 100] <= 8 * in_a_queue_ns
 
 
 def test_a_slow_limit_beside_a_fast_one_on_one_bucket_gets_all_of_its_own_refill() -> None:

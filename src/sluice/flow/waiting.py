@@ -24,13 +24,19 @@ from sluice.flow.lease import Lease
 from sluice.flow.persist import sure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sluice.flow.ask import Ask
     from sluice.flow.client import Client
     from sluice.flow.line import Place
 
 FIRST_PATIENCE_NS: Final = 20 * NS_PER_MS
 LAST_PATIENCE_NS: Final = 500 * NS_PER_MS
-"""Between asks for slots, and as jitter after a denial that was not foreseen, the gap doubles from one to the other."""
+"""Between asks for slots, and as jitter after a contended denial, the gap doubles from one to the other."""
+
+LEAST_LENIENCE_NS: Final = 50 * NS_PER_MS
+"""Of the refills that a rate foretells, a waiter lets others have those of `LAST_PATIENCE_NS` at most; each time that
+it asks in vain, of half as long, down to this: who has waited longest lets the fewest pass."""
 
 
 async def take_in_turn(client: Client, ask: Ask, lease: Lease) -> Granted | Denied:
@@ -81,7 +87,8 @@ async def take_in_line(client: Client, ask: Ask, lease: Lease) -> tuple[Granted 
                 nudges = line.nudges
                 outcome = await _ask(client, ask, lease)
                 tries += 1
-                line.ask_at_steady_ns = _next_ask_ns(client, place, outcome, tries) if line.nudges == nudges else 0
+                foreseen_ns = _next_ask_ns(client, place, lease.holds[0].parts, outcome, tries)
+                line.ask_at_steady_ns = foreseen_ns if line.nudges == nudges else 0
                 line.last_denied = outcome if isinstance(outcome, Denied) else None
                 if isinstance(outcome, Granted) or _hopeless(client, outcome, lease, until_ns):
                     return outcome, tries
@@ -115,17 +122,38 @@ def _hopeless(client: Client, denied: Denied, lease: Lease, until_ns: int) -> bo
     return client.clock.steady_ns() + round(longest * NS_PER_SECOND) > until_ns
 
 
-def _next_ask_ns(client: Client, place: Place, outcome: Granted | Denied, tries: int) -> int:
-    """When the first in the line should ask next: when the image says so; later if that has not come true before."""
+def _next_ask_ns(client: Client, place: Place, parts: Sequence[Part], outcome: Granted | Denied, tries: int) -> int:
+    """When the first in the line should ask next: when the image says so; later if that has not come true before.
+
+    A rate foretells its refills, and whoever asks between two of them comes after those who knew. So a waiter that
+    others have outrun lets some refills pass, but asks at the very time of one, on a par with whoever is granted now.
+    """
     now_ns = client.clock.steady_ns()
     if isinstance(outcome, Granted):
         return now_ns + _foreseen_ns(outcome, client.lines.behind(place))
     patience_ns = min(FIRST_PATIENCE_NS << min(tries, 10), LAST_PATIENCE_NS)
-    slots = {charge.name for part in place.parts for charge in part.slots}
+    slots = {charge.name for part in parts for charge in part.slots}
     if any(status.name in slots for status in outcome.limits):
         return now_ns + min(outcome.retry_in_ns, patience_ns // 2 + client.rng.randrange(patience_ns // 2))
-    surprised = tries > 1 or outcome.contended
-    return now_ns + outcome.retry_in_ns + (client.rng.randrange(patience_ns) if surprised else 0)
+    if outcome.contended:
+        return now_ns + outcome.retry_in_ns + client.rng.randrange(patience_ns)
+    if tries == 1:
+        return now_ns + outcome.retry_in_ns
+    lenience_ns = max(LAST_PATIENCE_NS >> min(tries - 2, 10), LEAST_LENIENCE_NS)
+    refill_ns = _refill_ns(parts, outcome)
+    return now_ns + outcome.retry_in_ns + refill_ns * client.rng.randrange(lenience_ns // refill_ns + 1)
+
+
+def _refill_ns(parts: Sequence[Part], denied: Denied) -> int:
+    """How long the rate that a waiter waits for longest takes to bring what it wants of it."""
+    longest = max(denied.limits, key=lambda status: status.retry_in)
+    wanted = (longest.entity, longest.resource, longest.name)
+    return next(
+        charge.amount * charge.interval_ns
+        for part in parts
+        for charge in part.rates
+        if (part.key.entity, part.key.resource, charge.name) == wanted
+    )
 
 
 def _foreseen_ns(granted: Granted, parts: tuple[Part, ...]) -> int:
