@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -83,33 +83,37 @@ class AsyncLease(LeaseView):
         await self._state.end_by_hand(refund=True)
 
 
-class Acquiring:
-    """A take that has not been sent yet: await it for the lease, or use it with ``async with``."""
+class Acquiring(Coroutine[Any, Any, AsyncLease]):
+    """A take that has not been sent yet: await it for the lease, use it with ``async with``, or make a task of it.
 
-    def __init__(
-        self, here: Callable[[], Client], ask: Ask, refund_on: Kinds, on_lost: Callable[[], object] | None
-    ) -> None:
-        self._here = here
-        self._ask = ask
-        self._refund_on = refund_on
-        self._on_lost = on_lost
-        self._leases: list[AsyncLease] = []
+    Once, as any coroutine; and as of any other, Python warns of one that nobody awaited and that took nothing.
+    """
 
-    async def _acquire(self) -> AsyncLease:
-        return AsyncLease(await taking.acquire(self._here(), self._ask), self._refund_on, self._on_lost)
+    def __init__(self, taking: Coroutine[Any, Any, AsyncLease]) -> None:
+        self._taking = taking
+        self._lease: AsyncLease | None = None
+
+    def send(self, value: Any, /) -> Any:
+        return self._taking.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._taking.throw(*error)
+
+    def close(self) -> None:
+        self._taking.close()
 
     def __await__(self) -> Generator[Any, Any, AsyncLease]:
-        return self._acquire().__await__()
+        return self._taking.__await__()
 
     async def __aenter__(self) -> AsyncLease:
-        lease = await self._acquire()
-        self._leases.append(lease)
-        return lease
+        self._lease = await self._taking
+        return self._lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._leases.pop().__aexit__(kind, error, trace)
+        if self._lease is not None:
+            await self._lease.__aexit__(kind, error, trace)
 
 
 class AsyncSluice(Facade[DrainingScope]):
@@ -195,7 +199,10 @@ class AsyncSluice(Facade[DrainingScope]):
             limits=limits,
         )
         check_reactions(refund_on, on_lost)
-        return Acquiring(self._here, ask, refund_on, on_lost)
+        return Acquiring(self._acquire(ask, refund_on, on_lost))
+
+    async def _acquire(self, ask: Ask, refund_on: Kinds, on_lost: Callable[[], object] | None) -> AsyncLease:
+        return AsyncLease(await taking.acquire(self._here(), ask), refund_on, on_lost)
 
     @_as(Sluice.try_acquire)
     async def try_acquire(

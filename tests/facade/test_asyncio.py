@@ -298,6 +298,26 @@ def test_bad_input_is_refused_before_anything_is_awaited() -> None:
 # --- the loop is never blocked ---
 
 
+def test_who_forgets_to_await_is_warned() -> None:
+    asking = AsyncSluice("memory://").acquire("openai")
+    with pytest.warns(RuntimeWarning, match="was never awaited"):
+        del asking
+
+
+def test_a_take_can_be_made_a_task_and_one_that_is_cancelled_at_once_takes_nothing(url: str) -> None:
+    async def main() -> None:
+        async with AsyncSluice(url) as sluice:
+            await _set(sluice)
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(sluice.acquire("openai", {"tpd": 100})) for _ in range(3)]
+                tasks[0].cancel()
+            assert await used(sluice) == (200, 2)
+            for task in tasks[1:]:
+                await task.result().release()
+
+    asyncio.run(main())
+
+
 def test_a_file_that_another_process_holds_does_not_block_the_loop(tmp_path: Path) -> None:
     path = tmp_path / "quota.db"
     sluice = AsyncSluice(f"sqlite:///{path}", timeout=10)

@@ -164,7 +164,7 @@ def test_a_waiter_that_is_cancelled_hands_its_place_on() -> None:
         theirs = api.rival.acquire("gpu", keep_alive=False)
 
         async def scene() -> float:
-            waiters = [asyncio.create_task(sluice.acquire("gpu", wait=60)._acquire()) for _ in range(3)]
+            waiters = [asyncio.create_task(sluice.acquire("gpu", wait=60)) for _ in range(3)]
 
             def leave() -> None:
                 waiters[0].cancel()
@@ -185,7 +185,7 @@ def test_a_turn_that_is_given_up_goes_back_only_from_the_end_of_the_line() -> No
         sluice = api.sluice._it
 
         async def scene(cancelled: int) -> int:
-            tasks = [asyncio.create_task(sluice.acquire("openai", wait=30)._acquire()) for _ in range(4)]
+            tasks = [asyncio.create_task(sluice.acquire("openai", wait=30)) for _ in range(4)]
             for _ in range(10):
                 await asyncio.sleep(0)
             before_ns = api.bucket("openai").rates["rpm"].full_at_ns

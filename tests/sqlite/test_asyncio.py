@@ -250,7 +250,7 @@ sluice = AsyncSluice(f"sqlite:///{sys.argv[1]}")
 async def main():
     await sluice.set_limits("openai", [Limit("rpm", "100000/hour")])
     for _ in range(200):
-        asyncio.create_task(sluice.acquire("openai")._acquire())
+        asyncio.create_task(sluice.acquire("openai"))
     await asyncio.sleep(0.01)
     sys.exit(0)
 asyncio.run(main())
