@@ -33,7 +33,6 @@ class Habits:
     adjusts: int = 120
     renews: int = 60
     unkept: int = 100
-    by_hand: int = 200
     pauses: int = 40
     reaps: int = 120
     longest_hold_ns: int = 2 * SECOND
