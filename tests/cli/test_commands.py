@@ -318,3 +318,20 @@ def test_a_reader_that_has_gone_makes_no_noise(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode in {0, 1}
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "suche😀"), ("ascii", r"suche\U0001f600")])
+def test_a_terminal_without_a_name_s_letters_shows_them_escaped(encoding: str, shown: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'quota.db'}"
+    environment = {**os.environ, "SLUICE_URL": url, "PYTHONIOENCODING": encoding}
+    for words in (["limits", "set", "suche😀", "rpm=5/min"], ["limits", "list"], ["peek", "such"]):
+        command = [sys.executable, "-m", "sluice", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, encoding=encoding, check=False)
+        assert shown in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_command_whose_output_is_closed_makes_no_noise(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m sluice version >&-"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -4,6 +4,7 @@ Exit status 0 if all went well, 1 if Sluice refused, the store was unavailable o
 bad input, 130 when interrupted. Errors are a sentence on stderr; ``--json`` prints one JSON value on stdout.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -19,9 +20,13 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. Raises `SystemExit` for a command line that can't be read."""
     asked = make_parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may have letters that this terminal has not
     try:
         status: int = asked.run(asked)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None if it was closed before we started
+            sys.stdout.flush()
     except ConfigError as error:
         return _complain(error, BAD_INPUT)
     except SluiceError as error:
