@@ -242,6 +242,17 @@ def test_the_same_lease_id_is_the_same_take(api: Api) -> None:
     assert api.live("openai") == 0
 
 
+def test_two_holders_of_one_lease_id_give_back_once_and_owe_what_either_says(api: Api) -> None:
+    api.sluice.set_limits("openai", [Limit("tpm", "1000/day"), Limit("concurrent", "4 slots ttl 60s")])
+    for first_total, then_total, free in ((0, 0, 1000), (0, 130, 970), (130, 0, 840)):
+        holders = [api.sluice.acquire("openai", {"tpm": 100}, lease_id="job-7") for _ in range(2)]
+        for holder, total in zip(holders, (first_total, then_total), strict=True):
+            holder.settle(tpm=total)
+            holder.release()
+        assert api.free("openai", "tpm") == free
+        assert api.live("openai") == 0
+
+
 def test_the_same_lease_id_for_another_take_is_a_conflict_and_harms_nobody(api: Api) -> None:
     api.sluice.set_limits("openai", [Limit("concurrent", "4 slots ttl 60s")])
     with api.sluice.acquire("openai", lease_id="job-7") as first:

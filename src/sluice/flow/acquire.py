@@ -33,6 +33,7 @@ async def try_acquire(client: Client, ask: Ask) -> Lease | Denied:
     try:
         plan = await client.configuration.plan(ask)
         lease = Lease(client, ask.lease_id or new_lease_id(client), plan, keep_alive=ask.keep_alive)
+        lease.named = ask.lease_id is not None
         outcome, tries = await _take(client, ask, lease)
     except StoreUnavailable as error:
         if not client.settings.fail_open:

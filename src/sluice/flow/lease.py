@@ -42,6 +42,7 @@ class Lease:
         self.id = lease_id
         self.plan = plan
         self.keep_alive = keep_alive
+        self.named = False
         self.process = client.process
         self.holds = [Hold.of(lease_id, plan.taken)]
         self.account = Account(plan)
@@ -231,7 +232,8 @@ class Lease:
             for part in hold.granted():
                 owed = tuple(deltas.pop(part.key, ()))
                 if part.slots:
-                    steps.append(Step(Release(part.key, hold.id, owed)))
+                    # Under an id of the caller's own, another process may have ended this take, and given back.
+                    steps.append(Step(Release(part.key, hold.id, owed), doubted=self.named))
                 elif owed:
                     steps.append(Step(Settle(part.key, owed)))
         return steps + [Step(Settle(key, tuple(owed))) for key, owed in deltas.items()]
