@@ -218,6 +218,30 @@ def test_a_peek_shows_limits_that_cost_nothing_by_default(api: Api) -> None:
     assert api.sluice.peek("openai").limits[0].available == 40
 
 
+def test_a_peek_shows_all_that_a_take_counts_against(api: Api) -> None:
+    api.sluice.set_limits("openai", [Limit("rpm", "5/min")])
+    api.sluice.set_limits("openai", [Limit("rpm", "3/min"), Limit("calls", "2 slots ttl 60s")], entity="*")
+    api.sluice.create_entity("acme", parent="*", cascade=True)
+    with api.sluice.acquire("openai", entity="acme"):
+        standing = api.sluice.peek("openai", entity="acme")
+    assert [(s.entity, s.name, s.available) for s in standing.limits] == [
+        ("acme", "rpm", 4),
+        ("*", "rpm", 2),
+        ("*", "calls", 1),
+    ]
+    api.sluice.pause("openai", 30)
+    assert api.sluice.peek("openai", entity="acme").paused_for == 30
+
+
+def test_a_repair_is_of_one_bucket_and_says_whose_if_there_is_none(api: Api) -> None:
+    api.sluice.set_limits("openai", [Limit("rpm", "3/min")], entity="org")
+    api.sluice.create_entity("org")
+    api.sluice.create_entity("acme", parent="org", cascade=True)
+    with pytest.raises(ConfigError, match="against entity 'org': repair that one"):
+        api.sluice.repair("openai", entity="acme")
+    assert api.sluice.repair("openai", entity="org").limits == ()
+
+
 def test_a_refusal_says_what_was_asked_what_stands_in_the_way_and_what_to_do(api: Api) -> None:
     api.sluice.set_limits("openai", [Limit("rpm", "2/min")])
     assert api.sluice.try_acquire("openai", {"rpm": 2}, entity="acme")
@@ -251,6 +275,20 @@ def test_two_holders_of_one_lease_id_give_back_once_and_owe_what_either_says(api
             holder.release()
         assert api.free("openai", "tpm") == free
         assert api.live("openai") == 0
+
+
+def test_who_finds_a_take_over_two_resources_gives_back_nothing_of_the_one_without_slots(api: Api) -> None:
+    api.sluice.set_limits("openai", [Limit("concurrent", "4 slots ttl 60s")])
+    api.sluice.set_limits("search", [Limit("rpd", "1000/day")])
+    api.sluice.acquire("search", {"rpd": 500})
+    needs = [Need("openai"), Need("search", {"rpd": 100})]
+    first = api.sluice.acquire(needs, lease_id="job-7")
+    again = api.sluice.acquire(needs, lease_id="job-7")
+    assert api.free("search", "rpd") == 400
+    again.refund()
+    assert api.free("search", "rpd") == 400
+    first.refund()
+    assert api.free("search", "rpd") == 500
 
 
 def test_the_same_lease_id_for_another_take_is_a_conflict_and_harms_nobody(api: Api) -> None:

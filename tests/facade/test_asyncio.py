@@ -304,6 +304,24 @@ def test_who_forgets_to_await_is_warned() -> None:
         del asking
 
 
+@pytest.mark.parametrize("when_ms", range(1, 12, 2))
+def test_a_second_taker_of_a_lease_id_that_is_cancelled_leaves_the_first_its_slot(url: str, when_ms: int) -> None:
+    async def work() -> None:
+        async with AsyncSluice(url) as sluice:
+            await sluice.set_limits("openai", LIMITS)
+            async with sluice.acquire("openai", {"tpd": 100}, lease_id="job-7") as first:
+                slow(sluice, 0.01)
+                again = asyncio.ensure_future(sluice.try_acquire("openai", {"tpd": 100}, lease_id="job-7"))
+                await asyncio.sleep(when_ms / 1000)
+                again.cancel()
+                await asyncio.wait([again])
+                assert again.cancelled()
+                assert await used(sluice) == (100, 1)
+                await first.renew()
+
+    asyncio.run(work())
+
+
 def test_a_take_can_be_made_a_task_and_one_that_is_cancelled_at_once_takes_nothing(url: str) -> None:
     async def main() -> None:
         async with AsyncSluice(url) as sluice:

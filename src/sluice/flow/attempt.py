@@ -98,6 +98,7 @@ async def _send_side_by_side(client: Client, lease: Lease, hold: Hold) -> Grante
         if isinstance(answer, Unreached) or (isinstance(answer, Unknown) and hold.parts[number].slots):
             unanswered.append(number)
             continue
+        _note_found(lease, hold, takes[number], answer)
         _note(client, lease, hold, takes[number], answer, numbers=[number], sent_at_ns=(steady_ns, wall_ns))
         if isinstance(answer, Granted):
             granted[number] = answer
@@ -130,14 +131,23 @@ async def _send(
     parts = tuple(hold.parts[number] for number in numbers)
     take = Take(hold.id, parts, wait_ns)
     steady_ns, wall_ns = client.clock.steady_ns(), client.clock.now_ns()
+    asked_before = any(hold.sent[number] is Sent.DOUBTFUL for number in numbers)
     for number in numbers:
         hold.sent[number] = Sent.DOUBTFUL
     until_ns = steady_ns + client.settings.timeout_ns
     repeatable = any(part.slots for part in parts)
     answer: Granted | Denied | Clash | Failure
-    answer, _ = await persist(client, client.store.take, take, until_ns, repeatable=repeatable)
+    answer, doubtful = await persist(client, client.store.take, take, until_ns, repeatable=repeatable)
+    if not asked_before and not doubtful:
+        _note_found(lease, hold, take, answer)
     _note(client, lease, hold, take, answer, numbers=numbers, sent_at_ns=(steady_ns, wall_ns))
     return answer
+
+
+def _note_found(lease: Lease, hold: Hold, take: Take, answer: Granted | Denied | Clash | Failure) -> None:
+    """A take that this lease sent once, under an id of the caller's own, and that stood already, is somebody else's."""
+    if lease.named and isinstance(answer, Granted) and answer.repeated:
+        hold.found |= {part.key for part in take.parts}
 
 
 def _note(

@@ -9,7 +9,7 @@ What is doubtful is treated as taken by whoever undoes it, and as not taken by w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -34,12 +34,16 @@ class Sent(Enum):
 
 @dataclass
 class Hold:
-    """One take of a lease, and how far each of its parts has come."""
+    """One take of a lease, and how far each of its parts has come.
+
+    ``found`` are the buckets in which somebody else had taken it, under the same id: nothing was charged for it again.
+    """
 
     id: str
     parts: tuple[Part, ...]
     sent: list[Sent]
     undone: bool = False
+    found: set[BucketKey] = field(default_factory=set)
 
     @classmethod
     def of(cls, hold_id: str, parts: tuple[Part, ...]) -> Hold:

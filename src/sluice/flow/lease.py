@@ -235,7 +235,8 @@ class Lease:
                     # Under an id of the caller's own, another process may have ended this take, and given back.
                     steps.append(Step(Release(part.key, hold.id, owed), doubted=self.named))
                 elif owed:
-                    steps.append(Step(Settle(part.key, owed)))
+                    settling = Step(Settle(part.key, owed))
+                    steps += settling.in_doubt() if part.key in hold.found else [settling]
         return steps + [Step(Settle(key, tuple(owed))) for key, owed in deltas.items()]
 
     def _give_up_step(self, turn: Turn) -> Step:
@@ -246,6 +247,8 @@ class Lease:
         """What must be sent so that a take that nobody will use leaves nothing behind, whatever became of it."""
         steps = []
         for part, sent in zip(hold.parts, hold.sent, strict=True):
+            if part.key in hold.found:
+                continue
             back = tuple(Delta(charge.name, -charge.amount, charge.interval_ns) for charge in part.rates)
             if part.slots and sent is not Sent.NOT_YET:
                 steps.append(Step(Release(part.key, hold.id, back), only_if_held=sent is Sent.DOUBTFUL))
@@ -254,6 +257,7 @@ class Lease:
                 steps.append(Step(Settle(part.key, back)) if turn is None else self._give_up_step(turn))
         work = End(hold.id, steps, self._end_by_ns(), undoes=True)
         hold.sent = [Sent.NOT_YET] * len(hold.parts)
+        hold.found.clear()
         hold.undone = hold.undone or bool(steps)
         if hold is self.holds[0]:
             self._trusted_steady_ns = self._trusted_wall_ns = 0
