@@ -237,7 +237,7 @@ class Sluice(Facade[RunningScope]):
         return Lease(self._run(taking.acquire(client, ask)), self._scope, (), None)
 
     def peek(self, resource: str, *, entity: str = "*") -> Standing:
-        """How the limits of a resource stand. Takes nothing."""
+        """How the limits stand that a take counts against, the entity's own and its ancestors'. Takes nothing."""
         return self._run(survey.peek(self._here(), resource, entity))
 
     def pause(self, resource: str, seconds: float, *, entity: str = "*") -> None:

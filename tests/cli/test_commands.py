@@ -159,7 +159,11 @@ def test_peek_shows_what_is_free_and_when_more_comes(cli: Cli) -> None:
     cli("limits", "set", "openai", "rpm=2/min", "calls=3 slots ttl 60s")
     with cli.sluice.acquire("openai", {"rpm": 2}):
         lines = cli.lines("peek", "openai")
-    assert lines == ["limit  available  of  next in", "rpm            0   2  30.00 s", "calls          2   3  0"]
+    assert lines == [
+        "entity  limit  available  of  next in",
+        "*       rpm            0   2  30.00 s",
+        "*       calls          2   3  0",
+    ]
     assert cli.json("peek", "openai", "--entity", "acme")["limits"][0]["available"] == 2
     assert "no limits are set for resource 'gpt-4'" in cli.refused(2, "peek", "gpt-4")
 

@@ -174,7 +174,8 @@ class Api:
     def free(self, resource: str, limit: str, entity: str = "*") -> int:
         """How many could be taken of a limit now, as another process sees it."""
         self.rival.refresh()
-        (status,) = [found for found in self.rival.peek(resource, entity=entity).limits if found.name == limit]
+        found = self.rival.peek(resource, entity=entity).limits
+        (status,) = [status for status in found if (status.entity, status.name) == (entity, limit)]
         return status.available
 
     def told(self, kind: type[Any]) -> list[Any]:

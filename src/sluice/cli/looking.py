@@ -55,9 +55,10 @@ def peek(asked: argparse.Namespace) -> int:
         print_json(dataclasses.asdict(standing))
         return 0
     rows = [
-        (status.name, status.available, status.capacity, seconds_text(status.retry_in)) for status in standing.limits
+        (status.entity, status.name, status.available, status.capacity, seconds_text(status.retry_in))
+        for status in standing.limits
     ]
-    print_table(("limit", "available", "of", "next in"), rows, "no limits")
+    print_table(("entity", "limit", "available", "of", "next in"), rows, "no limits")
     if standing.paused_for:
         print(f"paused for {seconds_text(standing.paused_for)}")
     return 0

@@ -11,7 +11,7 @@ from sluice.core.bucket import Bucket
 from sluice.core.errors import ConfigError
 from sluice.core.names import BucketKey, check_name, check_resource, entry_owner
 from sluice.core.needs import Wanted
-from sluice.core.requests import LimitStatus, Pause, Peek, Repair, seconds_up
+from sluice.core.requests import LimitStatus, Part, Pause, Peek, Repair, seconds_up
 from sluice.flow.ask import Ask, seconds_ns
 from sluice.flow.documents import bucket_page
 from sluice.flow.persist import sure, sure_batch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the limits of a resource stand for an entity; ``paused_for`` is in seconds, 0 if it is not paused."""
+    """How the limits stand that a take counts against; ``paused_for`` is in seconds, 0 if none of them is paused."""
 
     limits: tuple[LimitStatus, ...]
     paused_for: float
@@ -43,17 +43,25 @@ class HeldLease:
 
 
 async def peek(client: Client, resource: str, entity: str) -> Standing:
-    """How each limit of one bucket stands, for its default cost."""
+    """How each limit stands that an entity's takes count against, its own first, for its default cost."""
+    parts = await _counted_against(client, resource, entity)
+    requests = [Peek(part.key) for part in parts]
+    answers = await sure_batch(client, client.store.peek, requests, f"peeking at {resource}")
+    statuses = tuple(
+        core.status(peeked.image, part.key, replace(charge, amount=max(1, charge.amount)), peeked.now_ns)
+        for part, peeked in zip(parts, answers, strict=True)
+        for charge in part.charges
+    )
+    paused_ns = max(peeked.image.paused_until_ns - peeked.now_ns for peeked in answers)
+    return Standing(statuses, seconds_up(max(0, paused_ns)))
+
+
+async def _counted_against(client: Client, resource: str, entity: str) -> list[Part]:
+    """The buckets that an entity's takes count against and the limits in force there, its own bucket first."""
     check_resource(resource)
     check_name(entity, "entity")
     charges = await client.configuration.charges(Ask((Wanted(resource, entity, {}),)))
-    part = next(part for part in charges if part.charges)
-    peeked = await sure(client, client.store.peek, Peek(part.key), f"peeking at {resource}")
-    statuses = tuple(
-        core.status(peeked.image, part.key, replace(charge, amount=max(1, charge.amount)), peeked.now_ns)
-        for charge in part.charges
-    )
-    return Standing(statuses, seconds_up(max(0, peeked.image.paused_until_ns - peeked.now_ns)))
+    return [part for part in charges if part.charges]
 
 
 async def pause(client: Client, resource: str, seconds: float, entity: str) -> None:
@@ -77,10 +85,12 @@ class Repairs:
 
 async def repair(client: Client, resource: str, entity: str) -> Repairs:
     """Take back what a clock far ahead has left in one bucket."""
-    check_resource(resource)
-    check_name(entity, "entity")
-    charges = await client.configuration.charges(Ask((Wanted(resource, entity, {}),)))
-    part = next(part for part in charges if part.charges)
+    part, *_ = await _counted_against(client, resource, entity)
+    if part.key.entity != entity:
+        raise ConfigError(
+            f"entity {entity!r} has no limits of its own for {resource!r}, so nothing is in its bucket; its takes "
+            f"count against entity {part.key.entity!r}: repair that one"
+        )
     repaired = await sure(client, client.store.repair, Repair(part.key, part.charges), f"repairing {resource}")
     return Repairs(repaired.limits, repaired.pause_ended)
 
