@@ -118,6 +118,9 @@ class Facade(Generic[S]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r}, namespace={self._settings.namespace!r})"
 
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self!r} can't be pickled or copied: it belongs to this process; make one there")
+
     def namespace(self, name: str) -> Self:
         """The same client for another namespace of the store: nothing crosses from one to the other."""
         other = type(self)(self._url, clock=self._clock, observer=self._observer)
@@ -168,6 +171,11 @@ class LeaseView:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._state.id} {self._state.standing}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            f"lease {self._state.id} can't be pickled or copied, because this process holds it; pass its id"
+        )
 
     @property
     def id(self) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -239,3 +242,14 @@ def test_more_than_a_limit_holds_is_never_admissible(openai: Api) -> None:
         with pytest.raises(NeverAdmissible):
             openai.sluice.acquire("openai", **options)
     assert openai.store.calls == []
+
+
+@pytest.mark.parametrize("send", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_what_belongs_to_a_process_is_not_sent_to_another(send: Callable[[Any], object]) -> None:
+    sluice = Sluice("memory://")
+    for client in (sluice, AsyncSluice("memory://")):
+        with pytest.raises(TypeError, match=r"Sluice\('memory://'.*can't be pickled.*make one there"):
+            send(client)
+    sluice.set_limits("openai", [Limit("rpm", "60/min")])
+    with sluice.acquire("openai") as lease, pytest.raises(TypeError, match=r"can't be pickled.*pass its id"):
+        send(lease)
