@@ -81,7 +81,7 @@ prove: setup engines ## try harder than make test, SECONDS each: simulate, plant
 	$(call say,prove: simulated schedules)
 	@$(BIN)/python -m proof.schedules --seconds $(SECONDS) $(ARGS)
 	$(call say,prove: planted bugs)
-	@$(BIN)/python -m proof.mutants --write
+	@$(BIN)/python -m proof.mutants
 	$(call say,prove: models)
 	@$(BIN)/python -m tests.models.prove --seconds $(SECONDS)
 	$(call say,prove: histories of real processes)

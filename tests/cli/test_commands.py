@@ -168,6 +168,21 @@ def test_peek_shows_what_is_free_and_when_more_comes(cli: Cli) -> None:
     assert "no limits are set for resource 'gpt-4'" in cli.refused(2, "peek", "gpt-4")
 
 
+def test_usage_shows_what_was_used_by_the_hour_day_or_month(cli: Cli) -> None:
+    cli("limits", "set", "openai", "rpm=20/min")
+    assert cli("usage", "openai") == "nothing was used\n"
+    with cli.sluice.acquire("openai", {"rpm": 7}):
+        pass
+    head, row = cli.lines("usage", "openai", "--window", "month", "--since", "2023-11-14")
+    assert head.split() == ["month", "limit", "used"]
+    assert row.split() == ["2023-11", "rpm", "7"]
+    (hour,) = cli.json("usage", "openai")
+    assert (hour["limit"], hour["amount"]) == ("rpm", 7)
+    assert cli.json("usage", "openai", "--until", "2001-02-03T04:00+02:00") == []
+    assert "--since is a time such as 2025-01-31" in cli.refused(2, "usage", "openai", "--since", "yesterday")
+    assert "is after until=" in cli.refused(2, "usage", "openai", "--since", "2999-01-01")
+
+
 def test_leases_show_who_holds_slots(cli: Cli) -> None:
     cli("limits", "set", "openai", "calls=3 slots ttl 60s")
     assert cli("leases") == "nobody holds slots\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from sluice.cli import dynamodb, entities, limits, looking, namespaces, repair, sandbox, version
+from sluice.cli import dynamodb, entities, limits, looking, namespaces, repair, sandbox, usage, version
 from sluice.cli.client import everywhere_options
 from sluice.cli.demo import command as demo
 
@@ -20,6 +20,7 @@ COMMANDS: Final[tuple[ModuleType, ...]] = (
     demo,
     limits,
     looking,
+    usage,
     repair,
     entities,
     namespaces,
