@@ -23,9 +23,7 @@ def add(subjects: Any, everywhere: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("resource", metavar="RESOURCE")
     add_for_whom(parser)
-    parser.add_argument(
-        "--since", metavar="TIME", help="as in 2025-01-31T18:00, UTC (default: a day ago)"
-    )
+    parser.add_argument("--since", metavar="TIME", help="as in 2025-01-31T18:00, UTC (default: a day ago)")
     parser.add_argument("--until", metavar="TIME", help="the same (default: now)")
     parser.add_argument("--window", choices=sorted(SHOWN), default="hour", help="(default: hour)")
     parser.set_defaults(run=usage)
