@@ -238,3 +238,19 @@ def test_a_copy_of_a_file_is_a_file(tmp_path: Path) -> None:
 def test_sqlite_is_built_for_threads() -> None:
     """The wires hand a connection from thread to thread, one at a time."""
     assert sqlite3.threadsafety >= 1
+
+
+def test_a_file_that_is_removed_under_a_running_process_splits_no_limits_once_the_cache_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "quota.db"
+    with Sluice(url_of(path)) as running, Sluice(url_of(path)) as starting:
+        running.set_limits("openai", [Limit("slots", "2 slots ttl 60s")])
+        running.acquire("openai").release()
+        for file in tmp_path.glob("quota.db*"):
+            file.unlink()
+        starting.set_limits("openai", [Limit("slots", "2 slots ttl 60s")])
+        running.refresh()
+        with running.acquire("openai"), starting.acquire("openai"):
+            for sluice in (running, starting):
+                (slots,) = sluice.peek("openai").limits
+                assert slots.available == 0
+    assert intact(path)

@@ -1,6 +1,6 @@
 """This process's connection to a SQLite file, and the transactions on it: one at a time, whoever asks.
 
-    opened      when first needed: whose file it is, WAL, migrations
+    opened      when first needed: whose file it is, WAL, migrations; anew when another file has come in its place
     begun       short, jittered tries until the lock is there or time is up
     decided     ``now`` is read; each job in turn; what has changed is saved once
     committed   and only then does anybody learn an answer
@@ -64,6 +64,7 @@ class Database:
         self._clock = clock
         self._turn = threading.RLock()
         self._opened: list[Opened] = []
+        self._identity: tuple[int, int] | None = None
         self._in_transaction = False
         self._turn_is_mine = False
         weakref.finalize(self, _close, self._opened).atexit = False
@@ -146,6 +147,8 @@ class Database:
     def _begun(self, lead: Job) -> sqlite3.Connection:
         if self._opened and self._opened[0].connection.in_transaction:
             _close(self._opened)  # its last rollback failed
+        if self._opened and self._identity != self.place.identity():
+            _close(self._opened)  # others that start now can't see the file that was removed: limits would be split
         if not self._opened:
             self._open(lead.until_ns)
         connection = self._opened[0].connection
@@ -162,6 +165,7 @@ class Database:
             _patiently(lambda: _recognise(connection, self.place), until_ns)
             _patiently(lambda: _share(connection, self.place), until_ns)
             _patiently(lambda: _bring_up_to_date(connection, self.place), until_ns)
+            self._identity = self.place.identity()
         except BaseException:
             _close(self._opened)
             raise

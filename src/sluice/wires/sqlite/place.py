@@ -55,6 +55,14 @@ class Place:
         if os.path.isdir(self.path):  # noqa: PTH112 - it answers where Path.is_dir() raises
             raise ConfigError(f"{file}: that is a folder; name a file in it")
 
+    def identity(self) -> tuple[int, int] | None:
+        """Which file is there now; None if there is none."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - asked before each transaction
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _is_default(self) -> bool:
         try:
             return self.path == default_file()
