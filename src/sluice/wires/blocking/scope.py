@@ -8,32 +8,46 @@ undone at once, and what could not be sent belongs to the keeper by then.
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sluice.core.bounds import NS_PER_SECOND
 from sluice.core.errors import SluiceError
 from sluice.ports import Clock
 from sluice.wires.process import process_name
 
+LOOK_AGAIN_NS: Final = 10 * NS_PER_SECOND
+"""How long a thread waits before it looks for itself: whoever was to give the lock on may have been interrupted."""
+
 T = TypeVar("T")
 
 
 class BlockingGate:
-    """A gate that blocks its thread."""
+    """A gate that blocks its thread.
+
+    It is a lock that whoever gets through gives on, rather than a `threading.Event`: that one, interrupted by a signal
+    at the wrong moment, raises an error of its own in place of the interruption. (`queue.SimpleQueue` may then wait for
+    ever, in CPython 3.11.)
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._event = threading.Event()
+        self._is_set = False
+        self._shut = threading.Lock()
+        self._shut.acquire()
+        self._opened = threading.Lock()
 
     def set(self) -> None:
-        self._event.set()
+        self._is_set = True
+        if self._opened.acquire(blocking=False):
+            self._shut.release()
 
     async def wait(self, deadline_ns: int) -> bool:
-        while not self._event.is_set():
+        while not self._is_set:
             left_ns = deadline_ns - self._clock.steady_ns()
             if left_ns <= 0:
                 return False
-            self._event.wait(min(left_ns / NS_PER_SECOND, threading.TIMEOUT_MAX))
+            if self._shut.acquire(timeout=min(left_ns, LOOK_AGAIN_NS) / NS_PER_SECOND):
+                self._shut.release()
         return True
 
 
