@@ -172,8 +172,13 @@ class Sluice(Facade[RunningScope]):
         one limit alone, or a list of `Need`: all of it is taken or nothing. ``entity`` is who consumes; left out, it is
         the bucket that everyone shares. ``ttl`` is how long slots live unless renewed, ``keep_alive=False`` leaves the
         renewing to you. An exception of a kind in ``refund_on`` gives everything back. ``headroom=0.2`` leaves a fifth
-        of each limit to others. The same ``lease_id`` again is the same take. ``limits`` counts by other limits than
-        those stored, for this take only. ``on_lost`` is called if its slots lapse while it is held.
+        of each limit to others. While a take with this ``lease_id`` holds slots, the same again is that take, and one
+        for other slots is a `Conflict`; without slots an id means nothing to the store. ``limits`` counts by other
+        limits than those stored, for this take only. ``on_lost`` is called once the keeper, or ``renew``, finds that
+        its slots have lapsed.
+
+        One rate of one bucket is waited for in turn: first come, first served, across all processes. Whatever else is
+        waited for, slots above all, is asked for again: in order within a process, with luck between processes.
         """
         ask = read_ask(
             resource,
@@ -231,7 +236,10 @@ class Sluice(Facade[RunningScope]):
         within: float = 3600,
         limits: Sequence[Limit] | None = None,
     ) -> Lease:
-        """Take a turn of one rate, ``within`` seconds at most, without sleeping: come back in ``lease.starts_in``."""
+        """Take a turn of one rate, ``within`` seconds at most, without sleeping: come back in ``lease.starts_in``.
+
+        A pause that comes later does not move it: who must not start in one looks with ``peek`` first.
+        """
         ask = read_turn(resource, need, entity=entity, within=within, limits=limits)
         client = self._here()
         return Lease(self._run(taking.acquire(client, ask)), self._scope, (), None)

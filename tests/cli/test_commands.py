@@ -351,6 +351,6 @@ def test_a_terminal_without_a_name_s_letters_shows_them_escaped(encoding: str, s
 
 
 def test_a_command_whose_output_is_closed_makes_no_noise(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m sluice version >&-"
+    command = f"{sys.executable} -m sluice namespaces --url memory:// >&-"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
