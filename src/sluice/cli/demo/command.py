@@ -57,16 +57,20 @@ def show(scenario: Scenario, screen: Screen, worker: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _ended_once() -> Iterator[None]:
-    """Let SIGTERM end the demo as Ctrl-C does, and whatever comes after the first wait until everything is cleaned up.
+    """Let SIGTERM end the demo as Ctrl-C does, and whatever comes after the first change nothing any more.
 
-    Cleaning up kills, so it is quick. Only the main thread can set this.
+    Cleaning up kills, so it is quick; then the process ends, with the status that the first one gave it. Only the main
+    thread can set this.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in ENDING}
+    ending = False
 
     def end(number: int, _: object) -> NoReturn:
+        nonlocal ending
+        ending = True
         for other in ENDING:
             signal.signal(other, signal.SIG_IGN)
         if number == signal.SIGINT:
@@ -78,5 +82,5 @@ def _ended_once() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in () if ending else before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
