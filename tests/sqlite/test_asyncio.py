@@ -136,7 +136,7 @@ def locked_after(path: Path) -> Any:
 
 
 def test_a_job_whose_time_is_up_is_answered_by_its_loop_whatever_the_disk_does(tmp_path: Path) -> None:
-    let_go = threading.Event()
+    begun, let_go = threading.Event(), threading.Event()
 
     async def main() -> None:
         wire = AioWire(Place(tmp_path / "quota.db"), ManualClock(), 100 * NS_PER_MS)
@@ -144,10 +144,12 @@ def test_a_job_whose_time_is_up_is_answered_by_its_loop_whatever_the_disk_does(t
         await store.take([take("first")])
 
         def hangs(_: Transaction) -> None:
+            begun.set()
             let_go.wait(10)
 
         hanging = asyncio.create_task(wire.write(hangs))
-        await asyncio.sleep(0.02)
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
         (behind,) = await store.take([take("behind")])
         assert isinstance(behind, Unreached)
         assert isinstance(await hanging, Unknown)
