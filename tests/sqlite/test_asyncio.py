@@ -148,8 +148,7 @@ def test_a_job_whose_time_is_up_is_answered_by_its_loop_whatever_the_disk_does(t
             let_go.wait(10)
 
         hanging = asyncio.create_task(wire.write(hangs))
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(begun.wait, 10)
         (behind,) = await store.take([take("behind")])
         assert isinstance(behind, Unreached)
         assert isinstance(await hanging, Unknown)
