@@ -109,7 +109,7 @@ class Recorder:
                 self._gave_back(change)
                 return Settled(now_ns)
             case GiveUp():
-                turn = (change.bucket, request.name, request.left_full_at_ns)
+                turn = (change.bucket, request.name, request.left_full_at_ns, request.interval_ns)
                 claims.gave_up(change, self._network.turns.get(turn, ""), self._network.world.now_ns)
                 return GaveUp(now_ns, returned=True)
             case Release() if _item(request) not in sent.applied:

@@ -42,8 +42,11 @@ from sluice.testing.simulation.history import (
     TurnGivenUp,
 )
 
-Turns = dict[tuple[str, str, int], str]
-"""Who holds a turn: the lease, by bucket, limit and what its take left as ``full_at``."""
+Turns = dict[tuple[str, str, int, int], str]
+"""Who holds a turn: the lease, by bucket, limit, and what its take left as ``full_at`` and in which interval.
+
+Without the interval, a take by other limits that happens to leave the same ``full_at`` would pass for it.
+"""
 
 
 def record_of(task: str, request: Any, answer: Any, turns: Turns) -> Record | None:
@@ -57,7 +60,8 @@ def _take(task: str, request: Take, answer: Any, turns: Turns) -> Record | None:
     if isinstance(answer, Granted):
         for part, image in zip(request.parts, answer.images, strict=True):
             for charge in part.rates if answer.turn_ns > answer.now_ns else ():
-                turns[bucket_name(part.key), charge.name, image.rates[charge.name].full_at_ns] = request.lease_id
+                left = image.rates[charge.name]
+                turns[bucket_name(part.key), charge.name, left.full_at_ns, left.interval_ns] = request.lease_id
         return Took(answer.now_ns, task, request.lease_id, charges, request.wait_ns, answer.turn_ns, answer.repeated)
     if isinstance(answer, Denied):
         named = {(part.key.entity, part.key.resource): bucket_name(part.key) for part in request.parts}
@@ -72,7 +76,7 @@ def _settle(task: str, request: Settle, answer: Settled, _: Turns) -> Record:
 
 def _give_up(task: str, request: GiveUp, answer: GaveUp, turns: Turns) -> Record:
     bucket = bucket_name(request.key)
-    lease = turns.get((bucket, request.name, request.left_full_at_ns), "")
+    lease = turns.get((bucket, request.name, request.left_full_at_ns, request.interval_ns), "")
     return TurnGivenUp(answer.now_ns, task, bucket, request.name, lease, request.amount, answer.returned)
 
 
